@@ -1,0 +1,80 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Config is what a run needs. It is read only; one Config may serve many runs
+// at once.
+type Config struct {
+	Model        Model
+	SystemPrompt string
+	// Tools nil means that the context has no list of tools.
+	Tools         []Tool
+	ToolExecution ExecutionMode // default parallel
+	Options       ModelOptions
+	Retry         RetryPolicy
+
+	// Steering is polled at the head of the run and after each turn, FollowUp
+	// when the run would stop. nil is never polled.
+	Steering, FollowUp func(context.Context) ([]Message, error)
+
+	BeforeToolCall      func(context.Context, *BeforeToolCall) (BeforeDecision, error)
+	AfterToolCall       func(context.Context, *AfterToolCall) (*ResultOverride, error)
+	ShouldStopAfterTurn func(context.Context, *AfterTurn) (bool, error)
+
+	// ConvertToLLM turns the context into messages for the model; nil keeps
+	// user, assistant and toolResult messages.
+	ConvertToLLM func(context.Context, []Message) ([]Message, error)
+	// TransformContext changes the context of one model call.
+	TransformContext func(context.Context, []Message) ([]Message, error)
+	// APIKey is asked before each model call; "" means Options.APIKey.
+	APIKey func(ctx context.Context, provider string) (string, error)
+
+	// CallKey gives each tool call its stable key; nil gives none. turn
+	// counts the run's turns from 0, position the calls of its message.
+	CallKey func(turn, position int) string
+}
+
+// BeforeToolCall is what the hook before a call sees.
+type BeforeToolCall struct {
+	Assistant *AssistantMessage
+	ToolCall  *ToolCall       // as the model wrote it
+	Args      json.RawMessage // validated and coerced
+	Context   []Message
+}
+
+// BeforeDecision is the hook's answer; the zero value lets the call pass.
+type BeforeDecision struct {
+	Block  bool
+	Reason string
+	// Args replaces the arguments, and is validated again; nil keeps them.
+	Args json.RawMessage
+}
+
+// AfterToolCall is what the hook after a call sees.
+type AfterToolCall struct {
+	Assistant *AssistantMessage
+	ToolCall  *ToolCall
+	Args      json.RawMessage
+	Result    ToolResult
+	IsError   bool
+	Context   []Message
+}
+
+// ResultOverride changes parts of a result; nil fields keep them.
+type ResultOverride struct {
+	Content   []Block // non-nil replaces, even when empty
+	Details   json.RawMessage
+	IsError   *bool
+	Terminate *bool
+}
+
+// AfterTurn is what ShouldStopAfterTurn sees.
+type AfterTurn struct {
+	Assistant   *AssistantMessage
+	ToolResults []*ToolResultMessage
+	Context     []Message
+	NewMessages []Message
+}

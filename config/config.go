@@ -27,7 +27,7 @@ func (c *Config) File() string { return c.file }
 
 // NATS says how to reach the broker, and what is created there.
 type NATS struct {
-	URL      string // one or more, separated by commas
+	URL      URL    // one or more, separated by commas
 	Creds    string // path of a credentials file (JWT and seed)
 	NKey     string // path of a seed file
 	User     string

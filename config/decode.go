@@ -17,7 +17,7 @@ var errType = errors.New("not of the key's type")
 // typeText says what a field's type allows, for people.
 func typeText(field any) string {
 	switch field.(type) {
-	case *string, *Secret:
+	case *string, *Secret, *URL:
 		return "text"
 	case *bool, **bool:
 		return "true or false"
@@ -45,6 +45,8 @@ func assign(field, raw any) (any, error) {
 		return set(f, raw, text)
 	case *Secret:
 		return set(f, raw, func(raw any) (Secret, error) { s, err := text(raw); return Secret(s), err })
+	case *URL:
+		return set(f, raw, func(raw any) (URL, error) { s, err := text(raw); return URL(s), err })
 	case *bool:
 		return set(f, raw, boolean)
 	case **bool:
@@ -253,17 +255,30 @@ func secrets(raw any) (map[string]Secret, error) {
 	return nil, errType
 }
 
-// urls allows one URL, or several with commas, of these schemes.
-func urls(schemes ...string) check {
+// brokers allows one URL, or several with commas, of these schemes.
+func brokers(schemes ...string) check {
 	return check{
 		"a URL that begins with " + strings.Join(schemes, "://, ") + "://",
 		func(v any) bool {
-			s, ok := v.(string)
-			for part := range strings.SplitSeq(s, ",") {
+			s, ok := v.(URL)
+			for part := range strings.SplitSeq(s.Reveal(), ",") {
 				u, err := url.Parse(strings.TrimSpace(part))
 				ok = ok && err == nil && u.Host != "" && slices.Contains(schemes, u.Scheme)
 			}
 			return ok
+		},
+	}
+}
+
+// endpoint allows a base URL. User information in it would be published: the
+// base URL is part of the answers' metadata.
+func endpoint() check {
+	return check{
+		"a URL that begins with http:// or https://, without user and password",
+		func(v any) bool {
+			s, _ := v.(string)
+			u, err := url.Parse(s)
+			return err == nil && u.Host != "" && u.User == nil && (u.Scheme == "http" || u.Scheme == "https")
 		},
 	}
 }

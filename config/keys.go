@@ -58,7 +58,7 @@ var Endpoints = []string{"openai", "azure", "vllm", "ollama", "llamacpp", "openr
 var keys = []key[Config]{
 	{name: "nats.url", def: "nats://127.0.0.1:4222", flag: "nats-url", short: "s", scope: ForClient | ForWorker, sensitive: holdsURL,
 		doc: "broker, several with commas; ws:// and tls:// as well", field: func(c *Config) any { return &c.NATS.URL },
-		check: urls("nats", "tls", "ws", "wss")},
+		check: brokers("nats", "tls", "ws", "wss")},
 	{name: "nats.creds", flag: "nats-creds", scope: ForClient | ForWorker, doc: "credentials file (JWT and seed)", field: func(c *Config) any { return &c.NATS.Creds }},
 	{name: "nats.nkey", flag: "nats-nkey", scope: ForClient | ForWorker, doc: "NKey seed file", field: func(c *Config) any { return &c.NATS.NKey }},
 	{name: "nats.user", flag: "nats-user", scope: ForClient | ForWorker, doc: "user name", field: func(c *Config) any { return &c.NATS.User }},
@@ -109,7 +109,7 @@ var keys = []key[Config]{
 var profileKeys = []key[Profile]{
 	{name: "model", def: "gpt-5-mini", flag: "model", scope: ForWorker, doc: "model id", field: func(p *Profile) any { return &p.Model }, check: notEmpty()},
 	{name: "models", doc: "further models that a prompt may pick", field: func(p *Profile) any { return &p.Models }},
-	{name: "base_url", def: defaultBaseURL, flag: "base-url", scope: ForWorker, sensitive: holdsURL, doc: "endpoint, with /v1", field: func(p *Profile) any { return &p.BaseURL }, check: urls("http", "https")},
+	{name: "base_url", def: defaultBaseURL, flag: "base-url", scope: ForWorker, sensitive: holdsURL, doc: "endpoint, with /v1", field: func(p *Profile) any { return &p.BaseURL }, check: endpoint()},
 	{name: "api", def: "completions", flag: "api", scope: ForWorker, doc: "which of the two OpenAI APIs", field: func(p *Profile) any { return &p.API }, check: oneOf("completions", "responses")},
 	{name: "api_key_env", def: defaultKeyEnv, doc: "variable that holds the key", sensitive: mayBeKey, field: func(p *Profile) any { return &p.APIKeyEnv },
 		check: matches(`[A-Za-z_][A-Za-z0-9_]*|`, "the name of an environment variable, not a key")},

@@ -33,6 +33,25 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue is the mask.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
+// URL is the address of a broker, or several with commas. It may hold a
+// password, so that it is shown masked; [URL.Reveal] gives the text.
+type URL string
+
+// Reveal gives the text itself, for the one place that connects.
+func (u URL) Reveal() string { return string(u) }
+
+// String is the text without user information, see [MaskURL].
+func (u URL) String() string { return MaskURL(string(u)) }
+
+// GoString is masked as well, for %#v.
+func (u URL) GoString() string { return `config.URL("` + u.String() + `")` }
+
+// MarshalText is masked.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// LogValue is masked.
+func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
+
 // MaskURL hides user names, passwords and tokens in one URL or several
 // separated by commas. Of a text that does not parse it hides everything up
 // to the last @: it may still hold a password.

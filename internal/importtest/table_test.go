@@ -1,0 +1,74 @@
+package importtest
+
+// rule says what the Go files of one folder may import besides the standard
+// library.
+type rule struct {
+	ours   []string // folders of this module
+	theirs []string // modules or packages of others, by prefix
+}
+
+const (
+	natsGo     = "github.com/nats-io/nats.go"
+	nkeys      = "github.com/nats-io/nkeys"
+	nuid       = "github.com/nats-io/nuid"
+	natsServer = "github.com/nats-io/nats-server/v2"
+	schema     = "github.com/santhosh-tekuri/jsonschema/v6"
+	openaiGo   = "github.com/openai/openai-go/v3"
+	gjson      = "github.com/tidwall/gjson"
+	sjson      = "github.com/tidwall/sjson"
+	cobra      = "github.com/spf13/cobra"
+	pflag      = "github.com/spf13/pflag"
+	viper      = "github.com/spf13/viper"
+	yaml       = "go.yaml.in/yaml/v3"
+	xsync      = "golang.org/x/sync"
+	xsys       = "golang.org/x/sys"
+	xterm      = "golang.org/x/term"
+	xtext      = "golang.org/x/text"
+	charm      = "charm.land"
+	runewidth  = "github.com/mattn/go-runewidth"
+)
+
+// table is the one direction in which imports run. A new folder needs a line
+// here, and a reason that a newcomer would accept.
+var table = map[string]rule{
+	"loop":          {theirs: []string{schema, xtext}}, // x/text: the validator's messages
+	"loop/openai":   {ours: []string{"loop"}, theirs: []string{openaiGo, gjson, sjson}},
+	"loop/looptest": {ours: []string{"loop"}},
+
+	"subjects": {theirs: []string{natsGo}},
+	"config":   {theirs: []string{viper, pflag, yaml}},
+	"tools":    {ours: []string{"loop"}, theirs: []string{xsys}},
+
+	"internal/session": {ours: []string{"subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
+	"worker":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
+	"client":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
+
+	"internal/natsd":      {theirs: []string{natsServer, natsGo}},
+	"internal/natstest":   {ours: []string{"internal/natsd"}, theirs: []string{natsServer, natsGo}},
+	"internal/importtest": {},
+
+	// internal/wire makes what both commands need from a configuration.
+	"internal/wire": {
+		ours:   []string{"worker", "loop", "loop/openai", "tools", "subjects", "config", "internal/session"},
+		theirs: []string{natsGo, nkeys},
+	},
+	"cmd/pi-worker": {
+		ours:   []string{"internal/wire", "worker", "loop", "loop/openai", "tools", "subjects", "config", "internal/natsd", "internal/session"},
+		theirs: []string{natsGo, nuid, cobra, pflag},
+	},
+	// demo and dev wire what pi-worker wires, and a scripted model.
+	"cmd/pi-cli": {
+		ours:   []string{"client", "internal/wire", "worker", "loop", "loop/openai", "loop/looptest", "tools", "subjects", "config", "internal/natsd"},
+		theirs: []string{natsGo, cobra, pflag, xterm, charm, runewidth},
+	},
+}
+
+// testsMay is what test files may import besides: the instruments of tests,
+// and their own folder from outside.
+var testsMay = rule{
+	ours: []string{"loop", "loop/looptest", "internal/natsd", "internal/natstest", "subjects"},
+	theirs: []string{
+		"go.uber.org/goleak", "pgregory.net/rapid", "github.com/google/go-cmp",
+		natsGo, natsServer, schema, gjson, openaiGo, pflag, cobra, yaml,
+	},
+}

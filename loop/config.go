@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"encoding/json"
+	"time"
 )
 
 // Config is what a run needs. It is read only; one Config may serve many runs
@@ -16,8 +17,19 @@ type Config struct {
 	Options       ModelOptions
 	Retry         RetryPolicy
 
+	// AbortGrace is how long the calls that run may go on after an abort
+	// before they are answered without their result (and left to end by
+	// themselves); 0 means 10 s, a negative value waits for ever.
+	AbortGrace time.Duration
+
+	// The functions below are called one at a time, from the goroutine that
+	// reads the run. An error or a panic of one never leaves a run without
+	// its agent_end: around a tool call it becomes the call's error result,
+	// elsewhere the run ends with an error message. Slices that they get are
+	// theirs to append to.
+
 	// Steering is polled at the head of the run and after each turn, FollowUp
-	// when the run would stop. nil is never polled.
+	// when the run would stop; neither after an abort. nil is never polled.
 	Steering, FollowUp func(context.Context) ([]Message, error)
 
 	BeforeToolCall      func(context.Context, *BeforeToolCall) (BeforeDecision, error)

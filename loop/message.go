@@ -26,6 +26,9 @@ type UserMessage struct {
 	// then the only Text in Content; it is written back the same way.
 	ContentString bool
 	Timestamp     int64 // Unix milliseconds; 0 is left out of the JSON
+	// Other holds members that this version does not know, as a JSON object;
+	// they are kept and written back. nil if there are none.
+	Other json.RawMessage
 }
 
 // AssistantMessage is one answer of a model.
@@ -40,6 +43,9 @@ type AssistantMessage struct {
 	ResponseID    string // the provider's id of the answer, "" unknown
 	ResponseModel string // the model that answered, only if not Model
 	Timestamp     int64  // Unix milliseconds; 0 is left out of the JSON
+	// Other holds members that this version does not know, as a JSON object;
+	// they are kept and written back. nil if there are none.
+	Other json.RawMessage
 	// Err is the typed cause of StopError, never in the JSON.
 	Err error
 }
@@ -52,6 +58,7 @@ type ToolResultMessage struct {
 	Details    json.RawMessage
 	IsError    bool
 	Timestamp  int64
+	Other      json.RawMessage // members that this version does not know, see [UserMessage]
 }
 
 // CustomMessage is a message whose role the loop does not know. It lives in
@@ -84,6 +91,7 @@ type Text struct {
 	Text string
 	// Signature is the provider's opaque mark (JSON "textSignature").
 	Signature string
+	Other     json.RawMessage // members that this version does not know, see [UserMessage]
 }
 
 // Thinking is a model's reasoning.
@@ -94,12 +102,14 @@ type Thinking struct {
 	// item as JSON in Responses.
 	Signature string
 	Redacted  bool
+	Other     json.RawMessage // members that this version does not know, see [UserMessage]
 }
 
 // Image is a picture, base64 in Data.
 type Image struct {
 	Data     string
 	MIMEType string
+	Other    json.RawMessage // members that this version does not know, see [UserMessage]
 }
 
 // ToolCall is a model's wish to run a tool.
@@ -116,6 +126,7 @@ type ToolCall struct {
 	// Incomplete says why the call must not be run (cut or malformed
 	// arguments); "" for a good call. JSON "incomplete".
 	Incomplete string
+	Other      json.RawMessage // members that this version does not know, see [UserMessage]
 }
 
 // UnknownBlock is kept and passed on.

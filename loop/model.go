@@ -81,6 +81,9 @@ type Update struct {
 	Delta        string    // *_delta
 	Content      string    // text_end, thinking_end
 	ToolCall     *ToolCall // toolcall_start (id and name so far), toolcall_end
+	// Revised says that Content, or ToolCall's arguments, are not what the
+	// deltas add up to, so that the log must carry them.
+	Revised bool
 	// Message is the message so far (start and block updates; shared, do not
 	// keep) or the whole one (done, error).
 	Message *AssistantMessage

@@ -1,47 +1,264 @@
 package loop
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+)
 
-// Transcript is the state that a session's events add up to.
-type Transcript struct{ messages []Message }
+// Interrupted is the text of the error result that stands for a tool call
+// whose outcome is not known.
+const Interrupted = "interrupted: outcome unknown"
 
-// OpenRun is what the events say about a run that has not ended.
-type OpenRun struct {
-	NewMessages   []Message         // of this run, finished
-	Turn          int               // turns begun so far in this run, minus one
-	InTurn        bool              // turn_start seen, turn_end not
-	Partial       *AssistantMessage // half-streamed answer, nil if none
-	Starting      Message           // message_start of another message whose message_end is missing, nil if none
-	Assistant     *AssistantMessage // finished answer whose turn is not ended, nil if none
-	Started       map[int]bool      // positions of Assistant's calls with tool_execution_start
-	Ended         map[int]*ToolExecutionEnd
-	Results       []*ToolResultMessage // result messages already emitted for Assistant
-	LastAssistant *AssistantMessage    // answer of the last ended turn, nil if none
-	Terminate     bool                 // the last ended turn had calls and every result asked to end the run
-	Usage         Usage
+// Transcript is what the events of a session add up to: its messages, and the
+// state of the run that is open. It takes events in both forms. The zero
+// value is an empty session. A Transcript is not safe for concurrent use.
+//
+// Applying an event costs its own length: the list of messages is appended
+// to, never rebuilt, and so are the texts of a streamed answer.
+type Transcript struct {
+	messages  []Message
+	usage     Usage
+	unsettled bool
+	run       *runState // of the last agent_start, nil before the first
 }
 
-// Apply folds one event.
-func (t *Transcript) Apply(ev Event) error { return nil }
+// OpenRun is what the events say of a run that has not ended: all that
+// [Resume] needs. Nothing in it changes when the transcript goes on.
+type OpenRun struct {
+	NewMessages []Message // of this run, finished
+	Turn        int       // number of the run's last turn, counted from 0; -1 before the first
+	InTurn      bool      // turn_start was seen, its turn_end not
+	// Partial is the half-streamed answer, nil if there is none.
+	Partial *AssistantMessage
+	// Starting is a message_start of another role whose message_end is
+	// missing, on the wire without content; nil if there is none.
+	Starting Message
+	// Assistant is the finished answer whose turn has not ended, nil if none.
+	Assistant *AssistantMessage
+	Started   map[int]bool              // positions of Assistant's calls with tool_execution_start
+	Ended     map[int]*ToolExecutionEnd // and with tool_execution_end
+	Results   []*ToolResultMessage      // result messages already emitted for Assistant
+	// LastAssistant is the answer of the last turn that ended, nil if none.
+	LastAssistant *AssistantMessage
+	// Terminate says that this turn had calls and each result asked to end
+	// the run.
+	Terminate bool
+	// Usage is the sum over the run's finished answers.
+	Usage Usage
+}
 
-// Messages are the finished messages.
-func (t *Transcript) Messages() []Message { return t.messages }
+// Apply folds one event. It fails only on an event without the message that
+// it is about; events it does not know change nothing.
+func (t *Transcript) Apply(ev Event) error {
+	switch e := ev.(type) {
+	case *AgentStart:
+		t.begin()
+	case *TurnStart:
+		t.openRun().beginTurn()
+	case *MessageStart:
+		return t.messageStart(e)
+	case *MessageUpdate:
+		t.messageUpdate(e)
+	case *MessageEnd:
+		return t.messageEnd(e)
+	case *MessageDiscarded:
+		if t.run != nil {
+			t.run.draft, t.run.starting = nil, nil
+		}
+	case *ToolExecutionStart:
+		if r := t.run; r != nil {
+			r.toolStarted(e.ToolCallID)
+		}
+	case *ToolExecutionEnd:
+		if r := t.run; r != nil {
+			r.toolEnded(e)
+		}
+	case *TurnEnd:
+		if r := t.run; r != nil {
+			r.endTurn()
+		}
+	case *AgentEnd:
+		if r := t.run; r != nil && !e.WillContinue {
+			r.endTurn()
+			r.draft, r.starting, r.open = nil, nil, false
+		}
+	case *AgentSettled:
+		t.settle()
+	}
+	return nil
+}
 
-// Context is Messages with a result for each call.
-func (t *Transcript) Context() []Message { return t.messages }
+func (t *Transcript) begin() {
+	t.run = &runState{open: true, base: len(t.messages), turn: -1}
+	t.unsettled = true
+}
 
-// Open is the open run.
-func (t *Transcript) Open() *OpenRun { return nil }
+// openRun returns the run; a log that has lost its head begins in one.
+func (t *Transcript) openRun() *runState {
+	if t.run == nil || !t.run.open {
+		t.begin()
+	}
+	return t.run
+}
 
-// Unsettled says that a prompt has begun and has no agent_settled yet.
-func (t *Transcript) Unsettled() bool { return false }
+func (t *Transcript) settle() {
+	t.unsettled = false
+	if r := t.run; r != nil {
+		r.endTurn()
+		r.draft, r.starting, r.open = nil, nil, false
+	}
+}
 
-// Usage is the sum over all messages, RunUsage over those of the last run.
-func (t *Transcript) Usage() Usage    { return Usage{} }
-func (t *Transcript) RunUsage() Usage { return Usage{} }
+// current returns the run for what comes outside of one as well.
+func (t *Transcript) current() *runState {
+	if t.run == nil {
+		t.run = &runState{turn: -1}
+	}
+	return t.run
+}
 
-// Clone copies.
-func (t *Transcript) Clone() *Transcript { c := *t; return &c }
+func (t *Transcript) messageStart(e *MessageStart) error {
+	r := t.current()
+	switch m := e.Message.(type) {
+	case nil:
+		return fmt.Errorf("message_start: message missing")
+	case *AssistantMessage:
+		r.draft, r.starting = newDraft(m), nil
+	default:
+		r.starting = m
+	}
+	return nil
+}
 
-// Fold applies all events.
-func Fold(events iter.Seq2[Event, error]) (*Transcript, error) { return &Transcript{}, nil }
+func (t *Transcript) messageUpdate(e *MessageUpdate) {
+	r := t.current()
+	if r.draft == nil {
+		r.draft = newDraft(&AssistantMessage{}) // its start is lost
+	}
+	r.draft.update(&e.Update)
+}
+
+func (t *Transcript) messageEnd(e *MessageEnd) error {
+	r := t.current()
+	switch m := e.Message.(type) {
+	case nil:
+		return fmt.Errorf("message_end: message missing")
+	case *AssistantMessage:
+		r.answered(m)
+		r.usage.add(&m.Usage)
+		t.usage.add(&m.Usage)
+	case *ToolResultMessage:
+		r.starting = nil
+		if r.assistant != nil {
+			r.results = append(r.results, m)
+		}
+	default:
+		r.starting = nil
+	}
+	t.messages = append(t.messages, e.Message)
+	return nil
+}
+
+// Messages returns the finished messages in order. The list does not change
+// when the transcript goes on; it must not be changed.
+func (t *Transcript) Messages() []Message { return slices.Clip(t.messages) }
+
+// Open returns the state of the open run, nil when none is open.
+func (t *Transcript) Open() *OpenRun {
+	r := t.run
+	if r == nil || !r.open {
+		return nil
+	}
+	o := &OpenRun{
+		NewMessages:   slices.Clip(t.messages[r.base:]),
+		Turn:          r.turn,
+		InTurn:        r.inTurn,
+		Starting:      r.starting,
+		Assistant:     r.assistant,
+		Started:       maps.Clone(r.started),
+		Ended:         maps.Clone(r.ended),
+		Results:       slices.Clone(r.results),
+		LastAssistant: r.last,
+		Terminate:     r.terminate,
+		Usage:         r.usage,
+	}
+	if r.draft != nil {
+		o.Partial = r.draft.snapshot()
+	}
+	return o
+}
+
+// History returns the messages before the open or last run.
+func (t *Transcript) History() []Message {
+	if t.run == nil {
+		return t.Messages()
+	}
+	return slices.Clip(t.messages[:t.run.base])
+}
+
+// RunMessages returns the finished messages of the open or last run.
+func (t *Transcript) RunMessages() []Message {
+	if t.run == nil {
+		return nil
+	}
+	return slices.Clip(t.messages[t.run.base:])
+}
+
+// Unsettled reports whether a run was begun that no agent_settled closes. It
+// stays true between agent_end and agent_settled, when Open is nil already.
+func (t *Transcript) Unsettled() bool { return t.unsettled }
+
+// Usage returns the sum over all messages.
+func (t *Transcript) Usage() Usage { return t.usage }
+
+// RunUsage returns the sum over the messages of the open or last run.
+func (t *Transcript) RunUsage() Usage {
+	if t.run == nil {
+		return Usage{}
+	}
+	return t.run.usage
+}
+
+// Clone returns a copy that goes on by itself. Messages are shared, because
+// they never change.
+func (t *Transcript) Clone() *Transcript {
+	c := *t
+	c.messages = slices.Clip(t.messages)
+	if t.run != nil {
+		c.run = t.run.clone()
+	}
+	return &c
+}
+
+// Fold applies all events of a log. The transcript is what the events before
+// an error add up to; it is never nil.
+func Fold(events iter.Seq2[Event, error]) (*Transcript, error) {
+	t := new(Transcript)
+	for ev, err := range events {
+		if err != nil {
+			return t, err
+		}
+		if err := t.Apply(ev); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (u *Usage) add(o *Usage) {
+	u.Input += o.Input
+	u.Output += o.Output
+	u.CacheRead += o.CacheRead
+	u.CacheWrite += o.CacheWrite
+	u.TotalTokens += o.TotalTokens
+	u.Reasoning += o.Reasoning
+	u.Cost.Input += o.Cost.Input
+	u.Cost.Output += o.Cost.Output
+	u.Cost.CacheRead += o.Cost.CacheRead
+	u.Cost.CacheWrite += o.Cost.CacheWrite
+	u.Cost.Total += o.Cost.Total
+	u.Cost.Stated = u.Cost.Stated || o.Cost.Stated
+	u.Estimated = u.Estimated || o.Estimated
+}

@@ -1,23 +1,109 @@
 package loop
 
-import "errors"
+// AppendWire appends an event in the form of the log, as one line of JSON
+// without the newline. What pi repeats is said once:
+//
+//   - message_start has role and metadata, no content; a stopReason says that
+//     the answer was not streamed and is whole in its message_end;
+//   - message_update has its delta, never the message so far. A text_end,
+//     thinking_end or toolcall_end whose content is what the deltas add up to
+//     leaves it out;
+//   - message_end has the whole message, tool_execution_end the whole result;
+//   - tool_execution_update has the new part, without the arguments;
+//   - turn_end and agent_end have the usage, and no copies.
+//
+// [Expander] gives pi's form back. Encoding a delta into a buffer that has
+// room allocates nothing. An event of an unknown Go type gives null.
+func AppendWire(dst []byte, ev Event) []byte {
+	switch e := ev.(type) {
+	case *MessageUpdate:
+		return e.appendWire(dst)
+	case *MessageStart:
+		dst = append(dst, `{"type":"message_start","message":`...)
+		return append(appendMessageHead(dst, e.Message), '}')
+	case *ToolExecutionUpdate:
+		dst = appendToolHead(dst, `{"type":"tool_execution_update"`, e.ToolCallID, e.ToolName)
+		dst = append(dst, `,"partialResult":`...)
+		return append(e.PartialResult.append(dst, false), '}')
+	case *TurnEnd:
+		dst = append(dst, `{"type":"turn_end"`...)
+		return append(appendUsage(dst, e.Usage), '}')
+	case *AgentEnd:
+		dst = append(dst, `{"type":"agent_end"`...)
+		return appendWillContinue(appendUsage(dst, e.Usage), e)
+	}
+	return appendCommon(dst, ev)
+}
 
-var errTODO = errors.New("loop: codec under construction")
+func appendUsage(dst []byte, u *Usage) []byte {
+	if u == nil {
+		return dst
+	}
+	return u.append(append(dst, `,"usage":`...))
+}
 
-func AppendWire(dst []byte, ev Event) []byte   { return dst }
-func ParseWire(line []byte) (Event, error)     { return nil, errTODO }
-func AppendEvent(dst []byte, ev Event) []byte  { return dst }
-func ParseEvent(b []byte) (Event, error)       { return nil, errTODO }
-func ParseMessage(b []byte) (Message, error)   { return nil, errTODO }
-func MarshalMessage(m Message) ([]byte, error) { return nil, errTODO }
+// appendMessageHead appends a message without its content.
+func appendMessageHead(dst []byte, m Message) []byte {
+	switch m := m.(type) {
+	case *UserMessage:
+		dst = timeField(append(dst, `{"role":"user"`...), m.Timestamp)
+	case *AssistantMessage:
+		dst = m.appendModel(append(dst, `{"role":"assistant"`...))
+		dst = stringField(dst, `,"stopReason":`, string(m.StopReason))
+		dst = timeField(dst, m.Timestamp)
+		dst = stringField(dst, `,"responseId":`, m.ResponseID)
+	case *ToolResultMessage:
+		dst = timeField(m.appendHead(dst), m.Timestamp)
+	case *CustomMessage:
+		dst = appendString(append(dst, `{"role":`...), m.CustomRole)
+	default:
+		return append(dst, "null"...)
+	}
+	return append(dst, '}')
+}
 
-// Expander turns wire events into pi's events.
-type Expander struct{}
+func (e *MessageUpdate) appendWire(dst []byte) []byte {
+	u := &e.Update
+	dst = u.appendHead(append(dst, `{"type":"message_update","assistantMessageEvent":`...))
+	switch u.Type {
+	case UpdateTextEnd, UpdateThinkingEnd:
+		if !e.repeats() {
+			dst = appendString(append(dst, `,"content":`...), u.Content)
+		}
+	case UpdateToolCallStart:
+		if u.ToolCall != nil {
+			dst = append(u.ToolCall.appendHead(append(dst, `,"toolCall":`...)), '}')
+		}
+	case UpdateToolCallEnd:
+		dst = u.appendCallEnd(dst, e.Partial != nil)
+	}
+	return append(dst, `}}`...)
+}
 
-// Expand returns zero, one or two events (a message_start of a message that is
-// not streamed is held back until its message_end brings the content). The
-// slice is reused by the next call.
-func (x *Expander) Expand(ev Event) ([]Event, error) { return nil, errTODO }
+// repeats says that the content of a block's end is that of the block so far.
+func (e *MessageUpdate) repeats() bool {
+	if e.Partial == nil || e.Update.Revised || uint(e.Update.ContentIndex) >= uint(len(e.Partial.Content)) {
+		return false
+	}
+	switch b := e.Partial.Content[e.Update.ContentIndex].(type) {
+	case *Text:
+		return b.Text == e.Update.Content
+	case *Thinking:
+		return b.Thinking == e.Update.Content
+	}
+	return false
+}
 
-// Flush returns what is held back.
-func (x *Expander) Flush() []Event { return nil }
+// appendCallEnd appends the call of a toolcall_end: whole, or, for a good call
+// that was streamed, only its id and name, which may have come late.
+func (u *Update) appendCallEnd(dst []byte, streamed bool) []byte {
+	c := u.ToolCall
+	if c == nil {
+		return dst
+	}
+	dst = append(dst, `,"toolCall":`...)
+	if !streamed || u.Revised || c.Incomplete != "" || len(c.Extra) > 0 || len(c.Other) > 0 || c.ThoughtSignature != "" {
+		return c.append(dst)
+	}
+	return append(c.appendHead(dst), '}')
+}

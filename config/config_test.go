@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func isolate(t *testing.T) string {
 	t.Helper()
 	for _, kv := range os.Environ() {
-		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "PI_") || strings.HasPrefix(name, "OPENAI_") {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "PI_") || strings.HasPrefix(name, "OPENAI_") || name == "NATS_URL" {
 			t.Setenv(name, "")
 		}
 	}
@@ -437,5 +437,20 @@ func TestDefaultsAreAllowed(t *testing.T) {
 	}
 	if _, err := Load(nil); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestNATSURLVariableCounts(t *testing.T) {
+	isolate(t)
+	t.Setenv("NATS_URL", "nats://a:1")
+	if got := mustLoad(t).NATS.URL.Reveal(); got != "nats://a:1" {
+		t.Errorf("got %s", got)
+	}
+	t.Setenv("PI_NATS_URL", "nats://b:1")
+	if got := mustLoad(t).NATS.URL.Reveal(); got != "nats://b:1" {
+		t.Errorf("got %s", got)
+	}
+	if got := mustLoad(t, "-s", "nats://c:1").NATS.URL.Reveal(); got != "nats://c:1" {
+		t.Errorf("got %s", got)
 	}
 }

@@ -25,7 +25,8 @@ type key[T any] struct {
 	field          func(*T) any // pointer to the field
 	check          check
 	flag           string
-	short          string // one letter of the flag, "" none
+	alt            []string // further variables, after the key's own
+	short          string   // one letter of the flag, "" none
 	scope          Scope
 	sensitive      sensitivity
 }
@@ -56,17 +57,17 @@ var reasoningLevels = []string{"off", "minimal", "low", "medium", "high", "xhigh
 var Endpoints = []string{"openai", "azure", "vllm", "ollama", "llamacpp", "openrouter", "deepseek", "gemini", "groq", "mistral"}
 
 var keys = []key[Config]{
-	{name: "nats.url", def: "nats://127.0.0.1:4222", flag: "nats-url", short: "s", scope: ForClient | ForWorker, sensitive: holdsURL,
+	{name: "nats.url", def: "nats://127.0.0.1:4222", flag: "server", alt: []string{"NATS_URL"}, short: "s", scope: ForClient | ForWorker, sensitive: holdsURL,
 		doc: "broker, several with commas; ws:// and tls:// as well", field: func(c *Config) any { return &c.NATS.URL },
 		check: brokers("nats", "tls", "ws", "wss")},
-	{name: "nats.creds", flag: "nats-creds", scope: ForClient | ForWorker, doc: "credentials file (JWT and seed)", field: func(c *Config) any { return &c.NATS.Creds }},
-	{name: "nats.nkey", flag: "nats-nkey", scope: ForClient | ForWorker, doc: "NKey seed file", field: func(c *Config) any { return &c.NATS.NKey }},
-	{name: "nats.user", flag: "nats-user", scope: ForClient | ForWorker, doc: "user name", field: func(c *Config) any { return &c.NATS.User }},
-	{name: "nats.password", doc: "its password", field: func(c *Config) any { return &c.NATS.Password }},
-	{name: "nats.token", doc: "token, instead of user and password", field: func(c *Config) any { return &c.NATS.Token }},
-	{name: "nats.tls.ca", flag: "nats-tls-ca", scope: ForClient | ForWorker, doc: "PEM file of roots, none means the system's", field: func(c *Config) any { return &c.NATS.TLS.CA }},
-	{name: "nats.tls.cert", doc: "PEM file of the client's certificate", field: func(c *Config) any { return &c.NATS.TLS.Cert }},
-	{name: "nats.tls.key", doc: "PEM file of its key", field: func(c *Config) any { return &c.NATS.TLS.Key }},
+	{name: "nats.creds", flag: "creds", scope: ForClient | ForWorker, doc: "credentials file (JWT and seed)", field: func(c *Config) any { return &c.NATS.Creds }},
+	{name: "nats.nkey", flag: "nkey", scope: ForClient | ForWorker, doc: "NKey seed file", field: func(c *Config) any { return &c.NATS.NKey }},
+	{name: "nats.user", flag: "user", scope: ForClient | ForWorker, doc: "user name", field: func(c *Config) any { return &c.NATS.User }},
+	{name: "nats.password", doc: "its password (no flag: ps would show it)", field: func(c *Config) any { return &c.NATS.Password }},
+	{name: "nats.token", doc: "token, instead of user and password (no flag)", field: func(c *Config) any { return &c.NATS.Token }},
+	{name: "nats.tls.ca", flag: "tls-ca", scope: ForClient | ForWorker, doc: "PEM file of roots, none means the system's", field: func(c *Config) any { return &c.NATS.TLS.CA }},
+	{name: "nats.tls.cert", flag: "tls-cert", scope: ForClient | ForWorker, doc: "PEM file of the client's certificate", field: func(c *Config) any { return &c.NATS.TLS.Cert }},
+	{name: "nats.tls.key", flag: "tls-key", scope: ForClient | ForWorker, doc: "PEM file of its key", field: func(c *Config) any { return &c.NATS.TLS.Key }},
 	{name: "nats.prefix", def: "agent", flag: "prefix", scope: ForClient | ForWorker, doc: "first token of every subject; one fleet, one prefix", field: func(c *Config) any { return &c.NATS.Prefix },
 		check: matches(`[a-z0-9]{1,32}`, "lower-case letters and digits, at most 32")},
 	{name: "nats.replicas", def: "1", flag: "replicas", scope: ForWorker, doc: "replicas of each stream; 3 for production", field: func(c *Config) any { return &c.NATS.Replicas },

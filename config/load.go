@@ -63,7 +63,7 @@ func (l *loader) config() *Config {
 	cfg := &Config{Agents: map[string]Profile{}, file: l.file.path}
 	origins := map[string]Origin{}
 	for _, k := range keys {
-		r := l.resolve(slot{k.name, k.def, k.flag, []string{envName(k.name)}})
+		r := l.resolve(slot{k.name, k.def, k.flag, append([]string{envName(k.name)}, k.alt...)})
 		cfg.settings = append(cfg.settings, decode(l, k, k.name, cfg, r))
 		origins[k.name] = r.origin
 	}

@@ -18,7 +18,7 @@
 //     A file that was named must exist, the other two may be absent;
 //  3. environment variables: PI_ and the key in capitals with underscores,
 //     nats.ack_wait is PI_NATS_ACK_WAIT. An empty variable counts as absent.
-     NATS_URL counts for nats.url where PI_NATS_URL is absent;
+//     NATS_URL counts for nats.url where PI_NATS_URL is absent;
 //  4. flags, for the keys that have one.
 //
 // A key that does not exist is refused by name, with the nearest key that

@@ -69,7 +69,7 @@ var keys = []key[Config]{
 	{name: "nats.tls.cert", flag: "tls-cert", scope: ForClient | ForWorker, doc: "PEM file of the client's certificate", field: func(c *Config) any { return &c.NATS.TLS.Cert }},
 	{name: "nats.tls.key", flag: "tls-key", scope: ForClient | ForWorker, doc: "PEM file of its key", field: func(c *Config) any { return &c.NATS.TLS.Key }},
 	{name: "nats.prefix", def: "agent", flag: "prefix", scope: ForClient | ForWorker, doc: "first token of every subject; one fleet, one prefix", field: func(c *Config) any { return &c.NATS.Prefix },
-		check: matches(`[a-z0-9]{1,32}`, "lower-case letters and digits, at most 32")},
+		check: matches(`[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*`, "letters, digits, _ and -, in tokens joined by dots")},
 	{name: "nats.replicas", def: "1", flag: "replicas", scope: ForWorker, doc: "replicas of each stream; 3 for production", field: func(c *Config) any { return &c.NATS.Replicas },
 		check: oneOf(1, 3, 5)},
 	{name: "nats.ack_wait", def: "5s", flag: "ack-wait", scope: ForWorker, doc: "life of a lease without a beat: how long a dead worker's sessions wait", field: func(c *Config) any { return &c.NATS.AckWait },

@@ -1,0 +1,56 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/pi-worker/pi-worker/loop"
+)
+
+// errAborted is what a call answers that was cancelled.
+var errAborted = errors.New("Operation aborted") //nolint:staticcheck // the model reads it as a sentence
+
+// updater publishes the new part of a call's progress.
+type updater func(loop.ToolResult)
+
+// builtin is one tool of a workspace.
+type builtin struct {
+	spec    loop.ToolSpec
+	prepare func(json.RawMessage) (json.RawMessage, error) // nil: none
+	run     func(ctx context.Context, args json.RawMessage, update updater) (loop.ToolResult, error)
+}
+
+func (b *builtin) Spec() loop.ToolSpec { return b.spec }
+
+// PrepareArguments accepts the forms of arguments that models write for edit.
+func (b *builtin) PrepareArguments(args json.RawMessage) (json.RawMessage, error) {
+	if b.prepare == nil {
+		return args, nil
+	}
+	return b.prepare(args)
+}
+
+func (b *builtin) Execute(ctx context.Context, call loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {
+	if ctx.Err() != nil {
+		return loop.ToolResult{}, errAborted
+	}
+	if update == nil {
+		update = func(loop.ToolResult) {}
+	}
+	return b.run(ctx, call.Args, update)
+}
+
+func (w *Workspace) tool(name string) loop.Tool {
+	b := &builtin{spec: loop.ToolSpec{
+		Name: name, Label: name, Description: descriptions[name],
+		Parameters: json.RawMessage(parameters[name]),
+	}}
+	switch name {
+	default:
+		b.run = func(context.Context, json.RawMessage, updater) (loop.ToolResult, error) {
+			return loop.ToolResult{}, errors.New("not built yet")
+		}
+	}
+	return b
+}

@@ -1,0 +1,160 @@
+package tools
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pi-worker/pi-worker/loop"
+)
+
+// ErrUnknownTool says that a name is none of the built-in tools.
+var ErrUnknownTool = errors.New("tools: unknown tool")
+
+// ErrClosed says that the workspace was closed.
+var ErrClosed = errors.New("tools: workspace is closed")
+
+// Options change a workspace's tools. The zero value is fit for use.
+type Options struct {
+	// Env is the environment of commands: "NAME" passes the variable on if the
+	// worker has it, "NAME=value" sets it. nil: [DefaultEnv]. HOME and TMPDIR
+	// are the workspace and its temporary folder unless Env says otherwise.
+	Env []string
+	// BashTimeout is the deadline of a command that names none; 0: 2 minutes.
+	BashTimeout time.Duration
+	// BashMaxTimeout is the longest deadline that a command may ask for;
+	// longer ones are cut to it. 0: 30 minutes.
+	BashMaxTimeout time.Duration
+	// Shell runs the commands, with "-c"; "": /bin/bash, bash from PATH, sh.
+	Shell string
+	// Wrapper is put before the shell's command line, for example
+	// {"bwrap", "--bind", dir, dir, …, "--"}. nil: none.
+	Wrapper []string
+	// CommandPrefix is text that runs in the shell before each command.
+	CommandPrefix string
+	// NoImages says that the model takes no images: read then says so.
+	NoImages bool
+	// KeepImages leaves images at their size; otherwise those over 2000
+	// pixels are scaled down.
+	KeepImages bool
+	// Limits bound what one call may cost.
+	Limits Limits
+}
+
+// Limits bound one call; a zero field has the default.
+type Limits struct {
+	// ReadBytes is the largest file that read and edit take; 0: 64 MiB.
+	ReadBytes int64
+	// WriteBytes is the largest file that write and edit make; 0: 64 MiB.
+	WriteBytes int64
+	// OutputBytes is how much of a command's output is kept in its file; the
+	// rest is counted and dropped. 0: 64 MiB.
+	OutputBytes int64
+	// SearchTime bounds one grep or find; 0: 1 minute.
+	SearchTime time.Duration
+	// ImagePixels is the largest image, width times height, that is decoded;
+	// 0: 50 million.
+	ImagePixels int64
+}
+
+// DefaultEnv is the environment of commands when Options.Env is nil.
+func DefaultEnv() []string {
+	return []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM=dumb"}
+}
+
+// Workspace is the folder that one session's tools work in. Its methods may be
+// called from any goroutine.
+type Workspace struct {
+	dir  string // absolute, links resolved
+	root *os.Root
+	opt  Options
+
+	mu     sync.Mutex
+	closed bool
+	files  map[fileKey]*fileLock // guarded by mu
+}
+
+// Open opens the folder dir, which must exist, as a workspace. nil options are
+// the defaults. The caller closes it.
+func Open(dir string, opt *Options) (*Workspace, error) {
+	if opt == nil {
+		opt = &Options{}
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("tools: opening workspace: %w", err)
+	}
+	root, err := os.OpenRoot(abs)
+	if err != nil {
+		return nil, fmt.Errorf("tools: opening workspace: %w", err)
+	}
+	w := &Workspace{dir: abs, root: root, opt: opt.withDefaults(), files: map[fileKey]*fileLock{}}
+	return w, nil
+}
+
+func (o *Options) withDefaults() Options {
+	c := *o
+	if c.Env == nil {
+		c.Env = DefaultEnv()
+	}
+	setDefault(&c.BashTimeout, 2*time.Minute)
+	setDefault(&c.BashMaxTimeout, 30*time.Minute)
+	setDefault(&c.Limits.ReadBytes, 64<<20)
+	setDefault(&c.Limits.WriteBytes, 64<<20)
+	setDefault(&c.Limits.OutputBytes, 64<<20)
+	setDefault(&c.Limits.SearchTime, time.Minute)
+	setDefault(&c.Limits.ImagePixels, 50_000_000)
+	c.BashTimeout = min(c.BashTimeout, c.BashMaxTimeout)
+	return c
+}
+
+func setDefault[T ~int64](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// Dir is the workspace's absolute path on the host.
+func (w *Workspace) Dir() string { return w.dir }
+
+// Close ends the use of the folder. Calls that run are not waited for; they
+// fail.
+func (w *Workspace) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	return w.root.Close()
+}
+
+// Names lists the built-in tools.
+func Names() []string { return []string{"read", "write", "edit", "bash", "grep", "find", "ls"} }
+
+// Tools returns the named tools, all of them without a name. The error for an
+// unknown name is [ErrUnknownTool] and lists the known ones.
+func (w *Workspace) Tools(names ...string) ([]loop.Tool, error) {
+	if len(names) == 0 {
+		names = Names()
+	}
+	list := make([]loop.Tool, 0, len(names))
+	var errs []error
+	for _, name := range names {
+		if !slices.Contains(Names(), name) {
+			errs = append(errs, fmt.Errorf("%w %q, known are %s",
+				ErrUnknownTool, name, strings.Join(Names(), ", ")))
+			continue
+		}
+		list = append(list, w.tool(name))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return list, nil
+}

@@ -52,8 +52,9 @@ var table = map[string]rule{
 		ours:   []string{"worker", "loop", "loop/openai", "tools", "subjects", "config", "internal/session"},
 		theirs: []string{natsGo, nkeys},
 	},
+	// dev without a model runs a scripted one.
 	"cmd/pi-worker": {
-		ours:   []string{"internal/wire", "worker", "loop", "loop/openai", "tools", "subjects", "config", "internal/natsd", "internal/session"},
+		ours:   []string{"internal/wire", "worker", "loop", "loop/openai", "tools", "subjects", "config", "internal/natsd", "internal/session", "loop/looptest"},
 		theirs: []string{natsGo, nuid, cobra, pflag},
 	},
 	// demo and dev wire what pi-worker wires, and a scripted model.
@@ -66,7 +67,7 @@ var table = map[string]rule{
 // testsMay is what test files may import besides: the instruments of tests,
 // and their own folder from outside.
 var testsMay = rule{
-	ours: []string{"loop", "loop/looptest", "internal/natsd", "internal/natstest", "subjects"},
+	ours: []string{"loop", "loop/looptest", "loop/openai", "internal/natsd", "internal/natstest", "subjects"},
 	theirs: []string{
 		"go.uber.org/goleak", "pgregory.net/rapid", "github.com/google/go-cmp",
 		natsGo, natsServer, schema, gjson, openaiGo, pflag, cobra, yaml,

@@ -1,0 +1,81 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+// blobRef stands in for a payload that is over the limit. Blob is the first
+// member, so that a reader need not parse every line to see what it is.
+type blobRef struct {
+	Blob   string `json:"blob"` // object in AGENT_BLOBS
+	Size   uint64 `json:"size"` // bytes of the payload
+	Digest string `json:"digest"`
+	// Type is the event's, for readers that don't follow references; "" in
+	// inputs.
+	Type string `json:"type,omitempty"`
+}
+
+var blobStart = []byte(`{"blob":`)
+
+// parseBlob says whether a payload or line is a reference.
+func parseBlob(data []byte) (blobRef, bool) {
+	if !bytes.HasPrefix(data, blobStart) {
+		return blobRef{}, false
+	}
+	var ref blobRef
+	if err := json.Unmarshal(data, &ref); err != nil || ref.Blob == "" || ref.Digest == "" {
+		return blobRef{}, false
+	}
+	return ref, true
+}
+
+// putBlob stores a payload of the session and gives the reference to publish.
+func (s *Store) putBlob(ctx context.Context, session, eventType string, data []byte) ([]byte, blobRef, error) {
+	store, err := s.js.ObjectStore(ctx, s.names.BlobBucket())
+	if err != nil {
+		return nil, blobRef{}, err
+	}
+	name := session + "/" + nuid.Next()
+	info, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, bytes.NewReader(data))
+	if err != nil {
+		return nil, blobRef{}, err
+	}
+	ref := blobRef{Blob: name, Size: info.Size, Digest: info.Digest, Type: eventType}
+	line, err := json.Marshal(ref)
+	return line, ref, err
+}
+
+// getBlob resolves a reference; the object store checks its digest.
+func (s *Store) getBlob(ctx context.Context, ref blobRef) ([]byte, error) {
+	store, err := s.js.ObjectStore(ctx, s.names.BlobBucket())
+	if err != nil {
+		return nil, explain("opening "+s.names.BlobBucket(), err)
+	}
+	data, err := store.GetBytes(ctx, ref.Blob)
+	if err != nil {
+		return nil, explain("reading blob "+ref.Blob, err)
+	}
+	if uint64(len(data)) != ref.Size {
+		return nil, fmt.Errorf("session: blob %s has %d bytes, its reference says %d", ref.Blob, len(data), ref.Size)
+	}
+	return data, nil
+}
+
+// deleteBlob forgets a payload; one that is gone is no error.
+func (s *Store) deleteBlob(ctx context.Context, name string) error {
+	store, err := s.js.ObjectStore(ctx, s.names.BlobBucket())
+	if err != nil {
+		return err
+	}
+	if err := store.Delete(ctx, name); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+const headerTTL = "Nats-TTL"
+
+// write commits segments until there are none, and ends.
+func (l *Log) write() {
+	for {
+		l.mu.Lock()
+		if l.err != nil || len(l.queue) == 0 {
+			l.writing = false
+			l.mu.Unlock()
+			return
+		}
+		seg := l.queue[0]
+		l.queue[0] = nil
+		l.queue = l.queue[1:]
+		trace := l.traceParent
+		l.mu.Unlock()
+
+		err := l.commit(seg, trace)
+		if err != nil {
+			l.fail(err)
+			continue
+		}
+		l.mu.Lock()
+		l.acked += uint64(seg.events)
+		l.bytes -= len(seg.buf)
+		if len(l.queue) == 0 {
+			l.queue = nil
+		}
+		if cap(seg.buf) <= maxSpare {
+			l.spare = seg
+		}
+		l.wake()
+		l.mu.Unlock()
+	}
+}
+
+// commit appends one record and does not return before its outcome is known
+// or the log was given up.
+func (l *Log) commit(seg *segment, trace string) error {
+	next := l.tail
+	if seg.ephemeral {
+		next.sub++
+	} else {
+		next.seq, next.sub, next.epoch = next.seq+1, 0, l.epoch
+	}
+	data := seg.buf
+	if seg.blob != "" {
+		err := l.retry(func(ctx context.Context) (err error) {
+			data, _, err = l.store.putBlob(ctx, l.session, seg.blob, seg.buf)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var stored uint64
+	unknown := false
+	err := l.retry(func(ctx context.Context) (err error) {
+		if unknown {
+			if stored, err = l.settle(ctx, &next); err != nil || stored != 0 {
+				return err
+			}
+		}
+		msg, err := l.message(seg, &next, data, trace)
+		if err != nil {
+			return &permanentError{err}
+		}
+		ack, err := l.store.publish(ctx, msg)
+		if err == nil {
+			stored = ack.Sequence
+			return nil
+		}
+		unknown = true
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	next.stream = stored
+	if seg.settles {
+		next.settled = stored
+	}
+	l.tail = next
+	return nil
+}
+
+// message builds the record's message on top of the known tail.
+func (l *Log) message(seg *segment, next *tail, data []byte, trace string) (*nats.Msg, error) {
+	h := make(nats.Header, 8)
+	h[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(l.tail.stream, 10)}
+	h[subjects.HeaderEpoch] = []string{l.epoch.String()}
+	h[subjects.HeaderSeq] = []string{strconv.FormatUint(next.seq, 10)}
+	if seg.ephemeral {
+		h[subjects.HeaderSub] = []string{strconv.FormatUint(next.sub, 10)}
+		if ttl := l.store.opts.EphemeralTTL; ttl > 0 {
+			h[headerTTL] = []string{max(ttl, time.Second).Truncate(time.Second).String()}
+		}
+	}
+	if next.settled != 0 {
+		h[subjects.HeaderSettled] = []string{strconv.FormatUint(next.settled, 10)}
+	}
+	if trace != "" {
+		h[subjects.HeaderTraceParent] = []string{trace}
+	}
+	if err := setInputs(h, seg.inputs); err != nil {
+		return nil, err
+	}
+	return &nats.Msg{Subject: l.subject, Header: h, Data: data}, nil
+}
+
+// settle finds out, by a leader read, what became of an append whose outcome
+// is unknown or that lost its compare-and-set. A sequence means that it is
+// stored; 0 means send again, on top of the tail that settle has put into
+// l.tail; ErrFenced means that someone else wrote.
+func (l *Log) settle(ctx context.Context, next *tail) (stored uint64, err error) {
+	m, err := l.store.last(ctx, l.store.names.EventsStream(), l.subject)
+	if errors.Is(err, errNotFound) {
+		if l.tail.seq == 0 {
+			return 0, nil // nothing was ever written, nor is now
+		}
+		return 0, fmt.Errorf("%w: the log of session %s is gone", ErrFenced, l.session)
+	}
+	if err != nil {
+		return 0, err
+	}
+	hd, err := parseHead(m.header)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the last record of session %s is not a worker's: %w", ErrFenced, l.session, err)
+	}
+	switch {
+	case hd.epoch == l.epoch && hd.seq == next.seq && hd.sub == next.sub:
+		return m.seq, nil
+	case m.seq == l.tail.stream:
+		return 0, nil
+	case m.seq < l.tail.stream && hd.seq == l.tail.seq && hd.epoch == l.tail.epoch:
+		// Our last records were ephemeral and have expired, so the broker
+		// knows an older one as the last.
+		l.tail.stream = m.seq
+		return 0, nil
+	}
+	return 0, fmt.Errorf("%w: session %s has record %d.%d of epoch %s", ErrFenced, l.session, hd.seq, hd.sub, hd.epoch)
+}
+
+// permanentError ends a retry.
+type permanentError struct{ error }
+
+func (e *permanentError) Unwrap() error { return e.error }
+
+// isPermanent names the errors that another attempt can't mend.
+func isPermanent(err error) bool {
+	if _, ok := errors.AsType[*permanentError](err); ok {
+		return true
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum {
+		return true
+	}
+	return errors.Is(err, ErrFenced) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload) ||
+		errors.Is(err, nats.ErrHeadersNotSupported)
+}
+
+// isLostRace says that the broker refused the fence.
+func isLostRace(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// retry calls f until it succeeds, fails for good, or the log is given up. A
+// full disk, a leaderless stream and a lost connection all may pass; the
+// caller's lease and its contexts decide how long that is worth waiting for.
+func (l *Log) retry(f func(context.Context) error) error {
+	pause := 20 * time.Millisecond
+	for {
+		err := f(l.ctx)
+		switch {
+		case err == nil:
+			return nil
+		case isPermanent(err):
+			return err
+		case l.ctx.Err() != nil:
+			return ErrClosed
+		}
+		if isLostRace(err) && pause == 20*time.Millisecond {
+			pause *= 2
+			continue // settle at once
+		}
+		l.store.log.Warn("appending", "session", l.session, "epoch", l.epoch.String(), "error", err)
+		select {
+		case <-time.After(pause):
+		case <-l.ctx.Done():
+			return ErrClosed
+		}
+		pause = min(2*pause, maxPause)
+	}
+}

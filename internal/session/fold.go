@@ -1,0 +1,178 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// InputOutcome is what became of an input that the log knows.
+type InputOutcome struct {
+	Ref    InputRef // with Returned set if it was given back
+	Record uint64   // stream sequence of the record that consumed it, 0 if by this ownership
+}
+
+// State is what a fold of the log gives: all that a new owner needs.
+type State struct {
+	Transcript *loop.Transcript
+	// Cursors are the last consumed inbox sequences of each kind.
+	Cursors map[subjects.Kind]uint64
+	// IDs are all inputs with an id that the log has consumed.
+	IDs     map[string]InputOutcome
+	Epoch   Epoch  // the last one; zero for a session without log
+	Worker  string // of the last session_claimed
+	TailSeq uint64 // stream sequence of the last record
+	Seq     uint64 // Pi-Seq of the last durable record
+	Sub     uint64 // Pi-Sub of the last record
+	Settled uint64 // stream sequence of the last record with agent_settled
+	// Attempts counts the claims of the open run since its last completed
+	// turn, from the one that began it; 0 without an open run. The claim that
+	// is made now is not in it.
+	Attempts int
+	// Claims counts all claims of the open run, from 1; 0 without one.
+	Claims int
+	// Prompt is the input that began the open run, nil without one.
+	Prompt *InputRef
+	Time   time.Time // of the last record
+}
+
+func newState() *State {
+	return &State{
+		Transcript: &loop.Transcript{},
+		Cursors:    make(map[subjects.Kind]uint64, len(subjects.Kinds)),
+		IDs:        make(map[string]InputOutcome),
+	}
+}
+
+// Spent says whether nothing is left to do for an input but to delete it.
+func (st *State) Spent(in *Input) (InputOutcome, bool) {
+	if in.ID != "" {
+		if out, ok := st.IDs[in.ID]; ok {
+			return out, true
+		}
+	}
+	if in.Ref.Seq <= st.Cursors[in.Ref.Kind] {
+		return InputOutcome{Ref: in.Ref}, true
+	}
+	return InputOutcome{}, false
+}
+
+// consume moves the cursors. The first outcome of an id stays.
+func (st *State) consume(record uint64, refs ...InputRef) {
+	for _, ref := range refs {
+		st.Cursors[ref.Kind] = max(st.Cursors[ref.Kind], ref.Seq)
+		if ref.ID == "" {
+			continue
+		}
+		if _, ok := st.IDs[ref.ID]; !ok {
+			st.IDs[ref.ID] = InputOutcome{Ref: ref, Record: record}
+		}
+	}
+}
+
+// Fold reads the session's log once. A session without a log gives an empty
+// state and no error. ErrBroken names the record that breaks a rule.
+func (s *Store) Fold(ctx context.Context, session string) (*State, error) {
+	if _, err := subjects.ParseSession(session); err != nil {
+		return nil, err
+	}
+	st := newState()
+	f := folder{state: st}
+	for rec, err := range s.raw(ctx, session) {
+		if err != nil {
+			return nil, err
+		}
+		if err := f.apply(rec); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+// folder applies records to a state.
+type folder struct {
+	state *State
+	open  bool // a prompt's run has begun and is not settled
+}
+
+func (f *folder) apply(rec *Record) error {
+	st := f.state
+	if err := f.check(rec); err != nil {
+		return err
+	}
+	st.TailSeq, st.Seq, st.Sub, st.Epoch, st.Time = rec.StreamSeq, rec.Seq, rec.Sub, rec.Epoch, rec.Time
+	for _, ev := range rec.Events {
+		f.event(rec, ev)
+		if err := st.Transcript.Apply(ev); err != nil {
+			return fmt.Errorf("%w: session %s, stream sequence %d: %w", ErrBroken, rec.Session, rec.StreamSeq, err)
+		}
+	}
+	st.consume(rec.StreamSeq, rec.Inputs...)
+	return nil
+}
+
+// check holds the record against the rules of the log: dense numbers, epochs
+// in order, a new epoch only by session_claimed.
+func (f *folder) check(rec *Record) error {
+	st := f.state
+	broken := func(rule string) error {
+		return fmt.Errorf("%w: session %s, stream sequence %d: record %d.%d of epoch %s follows %d.%d of %s: %s", ErrBroken,
+			rec.Session, rec.StreamSeq, rec.Seq, rec.Sub, rec.Epoch, st.Seq, st.Sub, st.Epoch, rule)
+	}
+	first := st.TailSeq == 0 // retention may have taken what was before
+	switch {
+	case first:
+	case rec.Sub == 0 && rec.Seq != st.Seq+1, rec.Sub > 0 && rec.Seq != st.Seq:
+		return broken("numbers are not dense")
+	case rec.Epoch.N < st.Epoch.N, rec.Epoch.N == st.Epoch.N && rec.Epoch != st.Epoch:
+		return broken("epochs are not in order")
+	}
+	if rec.Epoch != st.Epoch && rec.Sub == 0 && !first {
+		if len(rec.Events) == 0 || rec.Events[0].EventType() != "session_claimed" {
+			return broken("an epoch begins without session_claimed")
+		}
+	}
+	return nil
+}
+
+func (f *folder) event(rec *Record, ev loop.Event) {
+	st := f.state
+	switch ev := ev.(type) {
+	case *loop.SessionClaimed:
+		st.Worker = ev.Worker
+		if f.open {
+			st.Attempts++
+			st.Claims++
+		}
+	case *loop.AgentStart:
+		// The first start after a settled prompt; a run that a retry
+		// starts again has the same prompt.
+		if !f.open {
+			f.open, st.Attempts, st.Claims = true, 1, 1
+		}
+	case *loop.TurnEnd:
+		if f.open {
+			st.Attempts = 0
+		}
+	case *loop.AgentSettled:
+		f.open, st.Attempts, st.Claims, st.Prompt = false, 0, 0, nil
+		st.Settled = rec.StreamSeq
+	}
+	if f.open && st.Prompt == nil {
+		st.Prompt = delivered(rec.Inputs)
+	}
+}
+
+// delivered is the first of the inputs that becomes a message, nil if none
+// does.
+func delivered(refs []InputRef) *InputRef {
+	for _, ref := range refs {
+		if !ref.Returned && ref.Kind != subjects.KindAbort {
+			return &ref
+		}
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+const (
+	// MaxInputID is the longest id of an input, in bytes.
+	MaxInputID = 256
+	// MaxInputOptions is how long the options of an input may be, in bytes of
+	// JSON: they travel in a header.
+	MaxInputOptions = 2048
+)
+
+// What an abort does with the inputs that wait.
+const (
+	QueueKeep   = "keep" // the default
+	QueueDrop   = "drop"
+	QueueReturn = "return"
+)
+
+// Input is one message of the inbox. To publish one, set ID (or leave it to
+// Publish), Message, Options and TraceParent, for an abort Abort.
+type Input struct {
+	Ref     InputRef // Seq is 0 before it is published
+	Session string
+	ID      string
+	Message loop.Message // *loop.UserMessage; nil for an abort
+	Options InputOptions
+	Abort   AbortOptions
+	// Raw is the payload as it was published, blobs resolved. Publish sends
+	// it as it is if Message is nil.
+	Raw         []byte
+	Time        time.Time // when the broker stored it
+	TraceParent string    // W3C trace context, "" unknown
+	// Err says why the input is malformed (ErrMalformed); then only Ref,
+	// Session, Raw and Time count.
+	Err error
+
+	blob string // object of Raw, "" if it came by itself
+}
+
+// InputOptions are what an input asks for besides its message.
+type InputOptions struct {
+	Agent         string // profile; "" is the worker's default
+	Model         string // "" is the profile's
+	ThinkingLevel string // "" is the profile's
+	// Extra holds all other options by name.
+	Extra map[string]json.RawMessage
+}
+
+// IsZero says that nothing is asked for.
+func (o *InputOptions) IsZero() bool {
+	return o == nil || o.Agent == "" && o.Model == "" && o.ThinkingLevel == "" && len(o.Extra) == 0
+}
+
+// known gives the options that have a field of their own.
+func (o *InputOptions) known() map[string]*string {
+	return map[string]*string{"agent": &o.Agent, "model": &o.Model, "thinkingLevel": &o.ThinkingLevel}
+}
+
+// MarshalJSON writes one object; unset options are left out.
+func (o InputOptions) MarshalJSON() ([]byte, error) {
+	all := make(map[string]any, len(o.Extra)+3)
+	for k, v := range o.Extra {
+		all[k] = v
+	}
+	for k, v := range o.known() {
+		if *v != "" {
+			all[k] = *v
+		}
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON reads an object; null is no options.
+func (o *InputOptions) UnmarshalJSON(b []byte) error {
+	*o = InputOptions{}
+	if err := json.Unmarshal(b, &o.Extra); err != nil {
+		return fmt.Errorf("options are no object: %w", err)
+	}
+	for k, field := range o.known() {
+		raw, ok := o.Extra[k]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(raw, field); err != nil {
+			return fmt.Errorf("option %s is no string: %w", k, err)
+		}
+		delete(o.Extra, k)
+	}
+	if len(o.Extra) == 0 {
+		o.Extra = nil
+	}
+	return nil
+}
+
+// AbortOptions say what an abort does with the inputs that wait.
+type AbortOptions struct {
+	Queue string // QueueKeep (also ""), QueueDrop or QueueReturn
+}
+
+// inputJSON is the payload of an input.
+type inputJSON struct {
+	ID      string          `json:"id,omitempty"`
+	Message json.RawMessage `json:"message,omitempty"`
+	Options *InputOptions   `json:"options,omitempty"`
+	Queue   string          `json:"queue,omitempty"` // aborts only
+}
+
+// encode gives the payload to publish.
+func (in *Input) encode(kind subjects.Kind) ([]byte, error) {
+	if kind != subjects.KindAbort && in.Message == nil {
+		if err := new(Input).parse(kind, in.Raw); err != nil {
+			return nil, err
+		}
+		return in.Raw, nil
+	}
+	p := inputJSON{ID: in.ID}
+	if kind == subjects.KindAbort {
+		p.Queue = in.Abort.Queue
+	} else {
+		if err := checkMessage(in.Message); err != nil {
+			return nil, err
+		}
+		var err error
+		if p.Message, err = loop.MarshalMessage(in.Message); err != nil {
+			return nil, fmt.Errorf("encoding the message: %w", err)
+		}
+	}
+	if !in.Options.IsZero() {
+		p.Options = &in.Options
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the input: %w", err)
+	}
+	// The same rules for the sender as for a stranger: a mistake is told here
+	// and not by a dead letter.
+	return data, new(Input).parse(kind, data)
+}
+
+// parse reads a payload: JSON if it looks like JSON, otherwise plain text. The
+// error is also kept in in.Err.
+func (in *Input) parse(kind subjects.Kind, data []byte) error {
+	err := in.parsePayload(kind, data)
+	if err == nil && len(in.ID) > MaxInputID {
+		err = fmt.Errorf("id has %d bytes, at most %d are allowed", len(in.ID), MaxInputID)
+	}
+	if err == nil && !in.Options.IsZero() {
+		err = in.checkOptions()
+	}
+	if err != nil {
+		in.Err = fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return in.Err
+}
+
+func (in *Input) checkOptions() error {
+	b, err := json.Marshal(in.Options)
+	if err != nil {
+		return err
+	}
+	if len(b) > MaxInputOptions {
+		return fmt.Errorf("options have %d bytes, at most %d are allowed", len(b), MaxInputOptions)
+	}
+	in.Ref.Options = &in.Options
+	return nil
+}
+
+func (in *Input) parsePayload(kind subjects.Kind, data []byte) error {
+	data = bytes.TrimSpace(data)
+	if !utf8.Valid(data) {
+		return fmt.Errorf("payload is not UTF-8")
+	}
+	if len(data) == 0 || data[0] != '{' && data[0] != '[' {
+		if kind == subjects.KindAbort {
+			return nil // any word on the abort subject means abort
+		}
+		in.Message = loop.NewUserText(string(data))
+		return checkMessage(in.Message)
+	}
+	var p inputJSON
+	if err := json.Unmarshal(data, &p); err != nil {
+		return fmt.Errorf("payload looks like JSON but is not an input: %w", err)
+	}
+	in.ID = p.ID
+	if p.Options != nil {
+		in.Options = *p.Options
+	}
+	if kind == subjects.KindAbort {
+		return in.parseAbort(p.Queue)
+	}
+	if len(p.Message) == 0 || string(p.Message) == "null" {
+		return fmt.Errorf(`JSON input has no "message"`)
+	}
+	var text string
+	if json.Unmarshal(p.Message, &text) == nil {
+		in.Message = loop.NewUserText(text)
+		return checkMessage(in.Message)
+	}
+	m, err := loop.ParseMessage(p.Message)
+	if err != nil {
+		return fmt.Errorf("message: %w", err)
+	}
+	in.Message = m
+	return checkMessage(m)
+}
+
+func (in *Input) parseAbort(queue string) error {
+	switch queue {
+	case "", QueueKeep, QueueDrop, QueueReturn:
+		in.Abort.Queue = queue
+		return nil
+	}
+	return fmt.Errorf("queue is %.40q, must be keep, drop or return", queue)
+}
+
+// checkMessage accepts what a user can say: text that is not blank, or
+// images, and nothing else.
+func checkMessage(m loop.Message) error {
+	user, ok := m.(*loop.UserMessage)
+	if !ok {
+		return fmt.Errorf("message has the role %q, must be %q", m.Role(), loop.RoleUser)
+	}
+	said := false
+	for _, b := range user.Content {
+		switch b := b.(type) {
+		case *loop.Text:
+			said = said || strings.TrimSpace(b.Text) != ""
+		case *loop.Image:
+			said = said || b.Data != ""
+		default:
+			return fmt.Errorf("a user's message can't hold a block of type %q", b.BlockType())
+		}
+	}
+	if !said {
+		return ErrEmptyInput
+	}
+	return nil
+}

@@ -1,0 +1,356 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+const (
+	// probes is how many records Fold and Read get one by one before they
+	// pay for a consumer.
+	probes = 24
+	// batch is how many records a reader asks for at a time, batchBytes how
+	// much of them; whichever is reached first.
+	batch      = 256
+	batchBytes = 4 << 20
+)
+
+// place is where a reader stands.
+type place struct {
+	next   uint64    // stream sequence to go on from, at least 1
+	time   time.Time // instead of next, at the beginning only
+	expect uint64    // Pi-Seq of the next durable record, 0 unknown
+	sub    uint64    // Pi-Sub of the last record
+}
+
+// Read gives the records from a place up to the tail that the log has when
+// Read begins. ErrUnknownSession if nothing is known of the session.
+func (s *Store) Read(ctx context.Context, session string, from From) iter.Seq2[*Record, error] {
+	return func(yield func(*Record, error) bool) {
+		at, end, err := s.begin(ctx, session, from)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if end == 0 || at.next > end {
+			return
+		}
+		s.records(ctx, session, at, end, yield)
+	}
+}
+
+// Tail gives the records from a place on, for ever: replay and live are the
+// same stream. It survives lost connections, consumers and leaders by going on
+// after the last sequence. It ends with the error of ctx, or with
+// ErrUnknownSession at once.
+func (s *Store) Tail(ctx context.Context, session string, from From) iter.Seq2[*Record, error] {
+	return func(yield func(*Record, error) bool) {
+		at, _, err := s.begin(ctx, session, from)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		s.records(ctx, session, at, 0, yield)
+	}
+}
+
+// begin finds the place that from means, and the tail's stream sequence, 0 if
+// there is no record.
+func (s *Store) begin(ctx context.Context, session string, from From) (at place, end uint64, err error) {
+	if _, err := subjects.ParseSession(session); err != nil {
+		return place{}, 0, err
+	}
+	stream := s.names.EventsStream()
+	m, err := s.last(ctx, stream, s.names.Events(session))
+	if errors.Is(err, errNotFound) {
+		if !from.Wait {
+			if err := s.known(ctx, session); err != nil {
+				return place{}, 0, err
+			}
+		}
+		return place{next: 1, expect: 1}, 0, nil
+	}
+	if err != nil {
+		return place{}, 0, explain("reading the log's end", err)
+	}
+	rec, err := readHead(session, m.seq, m.time, m.header)
+	if err != nil {
+		return place{}, 0, err
+	}
+	switch {
+	case from.Seq > 0:
+		at, err = s.beginSeq(ctx, from)
+	case !from.Time.IsZero():
+		at = place{next: 1, time: from.Time}
+	case from.Now:
+		at = place{next: m.seq + 1, expect: rec.Seq + 1, sub: rec.Sub}
+	case from.LastSettled:
+		at, err = s.beginSettled(ctx, rec, m.data)
+	default:
+		at = place{next: 1, expect: 1}
+	}
+	return at, m.seq, err
+}
+
+// beginSeq tells a hole at the beginning: from.Expect is exact; otherwise what
+// the whole stream has lost counts.
+func (s *Store) beginSeq(ctx context.Context, from From) (place, error) {
+	at := place{next: from.Seq, expect: from.Expect}
+	if at.expect != 0 || at.next == 1 {
+		at.expect = max(at.expect, 1)
+		return at, nil
+	}
+	stream, err := s.js.Stream(ctx, s.names.EventsStream())
+	if err != nil {
+		return place{}, explain("reading the stream", err)
+	}
+	if first := stream.CachedInfo().State.FirstSeq; first > from.Seq {
+		at.expect = 1 // whatever the session had before is gone
+	}
+	return at, nil
+}
+
+// beginSettled finds the last agent_settled by the tail alone: each record
+// points to it.
+func (s *Store) beginSettled(ctx context.Context, rec *Record, data []byte) (place, error) {
+	if rec.Sub == 0 {
+		if err := s.readLines(ctx, rec, data); err != nil {
+			return place{}, err
+		}
+		if err := rec.parseLines(); err != nil {
+			return place{}, err
+		}
+		for _, ev := range rec.Events {
+			if ev.EventType() == "agent_settled" {
+				return place{next: rec.StreamSeq + 1, expect: rec.Seq + 1}, nil
+			}
+		}
+	}
+	if rec.Settled == 0 {
+		return place{next: 1, expect: 1}, nil
+	}
+	return place{next: rec.Settled + 1}, nil
+}
+
+// known tells a session without a log from one that nobody has heard of.
+func (s *Store) known(ctx context.Context, session string) error {
+	_, err := s.next(ctx, s.names.InboxStream(), s.names.Inputs(session), 1)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, errNotFound) {
+		return explain("reading the inbox", err)
+	}
+	if _, err := s.summary(ctx, session); err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrUnknownSession, session)
+}
+
+// records gives records from a place on, to the stream sequence end or, if
+// that is 0, for ever.
+func (s *Store) records(ctx context.Context, session string, at place, end uint64, yield func(*Record, error) bool) {
+	for m, err := range s.messages(ctx, session, at, end) {
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		rec, err := s.decode(ctx, session, m)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if gap := at.step(rec); gap != nil && !yield(&Record{Session: session, Gap: gap}, nil) {
+			return
+		}
+		if !yield(rec, nil) {
+			return
+		}
+	}
+}
+
+func (s *Store) decode(ctx context.Context, session string, m *message) (*Record, error) {
+	rec, err := readHead(session, m.seq, m.time, m.header)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.readLines(ctx, rec, m.data); err != nil {
+		return nil, err
+	}
+	return rec, rec.parseLines()
+}
+
+// step moves the place past a record, and tells the hole before it. Records
+// that expire leave no hole.
+func (at *place) step(rec *Record) (gap *Gap) {
+	want := at.expect
+	if rec.Sub > 0 && want > 0 {
+		want-- // it carries the number of the durable record before it
+	}
+	if at.expect > 0 && rec.Seq > want {
+		gap = &Gap{From: at.next, To: rec.StreamSeq - 1, Records: rec.Seq - want}
+		if gap.To < gap.From {
+			gap.From = gap.To
+		}
+	}
+	at.next, at.expect, at.sub = rec.StreamSeq+1, rec.Seq+1, rec.Sub
+	return gap
+}
+
+// messages gives the log's messages from a place on. Short logs are read by
+// single gets; the rest by a consumer, which is made again whenever it is lost.
+func (s *Store) messages(ctx context.Context, session string, at place, end uint64) iter.Seq2[*message, error] {
+	return func(yield func(*message, error) bool) {
+		if end > 0 && at.time.IsZero() {
+			done, err := s.probe(ctx, session, &at, end, yield)
+			if err != nil {
+				yield(nil, err)
+			}
+			if done || err != nil {
+				return
+			}
+		}
+		s.consume(ctx, session, at, end, yield)
+	}
+}
+
+// probe reads a few messages by single gets. done says that this was all, or
+// that the caller wants no more.
+func (s *Store) probe(ctx context.Context, session string, at *place, end uint64, yield func(*message, error) bool) (done bool, err error) {
+	for range probes {
+		m, err := s.next(ctx, s.names.EventsStream(), s.names.Events(session), at.next)
+		if errors.Is(err, errNotFound) {
+			// The end may have expired, or the replica that answered may be
+			// behind: the consumer, which the leader makes, will tell.
+			return false, nil
+		}
+		if err != nil {
+			return false, explain("reading the log", err)
+		}
+		at.next = m.seq + 1
+		if !yield(m, nil) || m.seq >= end {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// consume reads by a consumer until end, for ever if end is 0. Errors of the
+// broker are waited out as long as ctx lives when it reads for ever; otherwise
+// they end it.
+func (s *Store) consume(ctx context.Context, session string, at place, end uint64, yield func(*message, error) bool) {
+	pause := 50 * time.Millisecond
+	for {
+		before := at.next
+		done, err := s.consumeOnce(ctx, session, &at, end, yield)
+		switch {
+		case done:
+			return
+		case ctx.Err() != nil:
+			yield(nil, context.Cause(ctx))
+			return
+		case errors.Is(err, nats.ErrConnectionClosed), end > 0 && err != nil:
+			yield(nil, explain("reading the log", err))
+			return
+		}
+		if at.next > before {
+			pause = 50 * time.Millisecond
+		}
+		s.log.Warn("reading again", "session", session, "from", at.next, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+func (s *Store) consumeOnce(ctx context.Context, session string, at *place, end uint64, yield func(*message, error) bool) (done bool, err error) {
+	cfg := jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{s.names.Events(session)},
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.next,
+		MaxResetAttempts: 3,
+	}
+	if !at.time.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &at.time
+	}
+	cons, err := s.js.OrderedConsumer(ctx, s.names.EventsStream(), cfg)
+	if err != nil {
+		return false, err
+	}
+	defer s.forget(cons)
+	if end > 0 && cons.CachedInfo().NumPending == 0 {
+		return true, nil
+	}
+	msgs, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(batch, max(batchBytes, 2*int(s.nc.MaxPayload()))))
+	if err != nil {
+		return false, err
+	}
+	defer msgs.Stop()
+	for {
+		raw, err := msgs.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return false, err
+		}
+		meta, err := raw.Metadata()
+		if err != nil {
+			return false, err
+		}
+		seq := meta.Sequence.Stream
+		if seq < at.next && at.time.IsZero() {
+			continue // a consumer that was reset may repeat
+		}
+		at.next, at.time = seq+1, time.Time{}
+		m := &message{subject: raw.Subject(), seq: seq, time: meta.Timestamp, header: raw.Headers(), data: raw.Data()}
+		if !yield(m, nil) || end > 0 && (seq >= end || meta.NumPending == 0) {
+			return true, nil
+		}
+	}
+}
+
+// forget deletes a reader's consumer without waiting; nats.go would leave it
+// to the server's five minutes.
+func (s *Store) forget(cons jetstream.Consumer) {
+	subject := s.api + "CONSUMER.DELETE." + s.names.EventsStream() + "." + cons.CachedInfo().Name
+	if err := s.nc.Publish(subject, nil); err != nil {
+		s.log.Debug("deleting a reader's consumer", "error", err)
+	}
+}
+
+// raw gives Fold its records. What expires is not parsed: a message or a tool
+// result says it again when it ends.
+func (s *Store) raw(ctx context.Context, session string) iter.Seq2[*Record, error] {
+	return func(yield func(*Record, error) bool) {
+		_, end, err := s.begin(ctx, session, From{Wait: true})
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if end == 0 {
+			return
+		}
+		for m, err := range s.messages(ctx, session, place{next: 1}, end) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			rec, err := readHead(session, m.seq, m.time, m.header)
+			if err == nil && rec.Sub == 0 {
+				if err = s.readLines(ctx, rec, m.data); err == nil {
+					err = rec.parseLines()
+				}
+			}
+			if !yield(rec, err) || err != nil {
+				return
+			}
+		}
+	}
+}

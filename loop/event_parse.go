@@ -169,7 +169,7 @@ func (s *scanner) update(u *Update) (partial []byte, known bool) {
 // which pi passes on: its JSON is the piece then.
 func (s *scanner) delta() string {
 	if s.peek() == '{' || s.peek() == '[' {
-		return string(s.span())
+		return string(appendCompact(nil, s.span()))
 	}
 	return s.string()
 }

@@ -67,7 +67,7 @@ func (e *MessageUpdate) appendWire(dst []byte) []byte {
 	dst = u.appendHead(append(dst, `{"type":"message_update","assistantMessageEvent":`...))
 	switch u.Type {
 	case UpdateTextEnd, UpdateThinkingEnd:
-		if !e.repeats() {
+		if u.Revised || u.Content != "" && !e.repeats() {
 			dst = appendString(append(dst, `,"content":`...), u.Content)
 		}
 	case UpdateToolCallStart:
@@ -82,7 +82,7 @@ func (e *MessageUpdate) appendWire(dst []byte) []byte {
 
 // repeats says that the content of a block's end is that of the block so far.
 func (e *MessageUpdate) repeats() bool {
-	if e.Partial == nil || e.Update.Revised || uint(e.Update.ContentIndex) >= uint(len(e.Partial.Content)) {
+	if e.Partial == nil || uint(e.Update.ContentIndex) >= uint(len(e.Partial.Content)) {
 		return false
 	}
 	switch b := e.Partial.Content[e.Update.ContentIndex].(type) {
@@ -102,6 +102,7 @@ func (u *Update) appendCallEnd(dst []byte, streamed bool) []byte {
 		return dst
 	}
 	dst = append(dst, `,"toolCall":`...)
+	streamed = streamed || c.Arguments == nil // as read from the wire
 	if !streamed || u.Revised || c.Incomplete != "" || len(c.Extra) > 0 || len(c.Other) > 0 || c.ThoughtSignature != "" {
 		return c.append(dst)
 	}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pi-worker/pi-worker/config"
+	"github.com/pi-worker/pi-worker/internal/natsd"
+	"github.com/pi-worker/pi-worker/internal/wire"
+	"github.com/pi-worker/pi-worker/loop/looptest"
+)
+
+// devPort is where every NATS client looks first.
+const devPort = 4222
+
+func devCommand(out, errOut io.Writer) *cobra.Command {
+	var dir string
+	var port int
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a worker with a NATS of its own, on loopback",
+		Long: `Run a worker with an embedded NATS server (JetStream on disk) that listens on
+127.0.0.1, so that pi-cli and any other NATS client can join.
+
+Without an API key and without a base URL the answers are scripted.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			cfg, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			log := wire.Logger(cfg.Log, errOut)
+			srv, err := startServer(dir, port, cmd.Flags().Changed("port"), log)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, srv.Close()) }()
+			cfg.NATS = config.NATS{
+				URL: config.URL(srv.ClientURL()), Prefix: cfg.NATS.Prefix, Replicas: 1, AckWait: cfg.NATS.AckWait,
+			}
+			model, closeModel := devModel(cfg)
+			defer closeModel()
+			nc, err := wire.Connect(cfg.NATS, "pi-worker dev", log)
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			if err := wire.Ensure(cmd.Context(), nc, cfg, false); err != nil {
+				return err
+			}
+			greet(out, srv.ClientURL(), dir, model)
+			return work(cmd.Context(), nc, cfg, log)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "folder of JetStream's files (default a temporary one, removed at the end)")
+	cmd.Flags().IntVar(&port, "port", devPort, "port on 127.0.0.1; 0 takes any free one")
+	return cmd
+}
+
+// startServer takes another port than the usual one rather than fail, unless
+// the port was asked for.
+func startServer(dir string, port int, asked bool, log *slog.Logger) (*natsd.Server, error) {
+	cfg := natsd.Config{Dir: dir, Port: port, Logger: log.With("part", "nats-server")}
+	srv, err := natsd.Start(cfg)
+	if errors.Is(err, natsd.ErrPortInUse) && !asked {
+		cfg.Port = 0
+		return natsd.Start(cfg)
+	}
+	return srv, err
+}
+
+// devModel says which model answers. With neither key nor base URL there is
+// none to ask, so that a scripted one takes the place of the default agent's.
+func devModel(cfg *config.Config) (name string, closeModel func()) {
+	p := cfg.Agents[config.DefaultAgent]
+	if _, err := p.APIKey(); err == nil {
+		return fmt.Sprintf("%s at %s", p.Model, config.MaskURL(p.BaseURL)), func() {}
+	}
+	script := looptest.NewScript()
+	script.Otherwise(scriptedAnswer)
+	p.BaseURL, p.API, p.APIKeyEnv, p.APIKeyFile = script.BaseURL(), "completions", "", ""
+	p.Model = "scripted"
+	cfg.Agents[config.DefaultAgent] = p
+	return "scripted: no model is configured. Set OPENAI_API_KEY, or --base-url and --model, for a real one",
+		func() { _ = script.Close() }
+}
+
+// scriptedAnswer looks around once if it may, then says what it is.
+func scriptedAnswer(r *looptest.Request) looptest.Answer {
+	said := strings.TrimSpace(r.LastUser())
+	if r.ToolResults() == 0 && bytes.Contains(r.Body, []byte(`"name":"ls"`)) {
+		return looptest.Reply{
+			Text:  "Let me look at the workspace first. ",
+			Calls: []looptest.Call{{Name: "ls", Args: `{"path":"."}`}}, ChunkDelay: 40 * time.Millisecond,
+		}
+	}
+	return looptest.Reply{
+		Text: fmt.Sprintf("This is the scripted model, which can only repeat: you said %q. ", said) +
+			"Configure a real model to get a real answer.",
+		ChunkDelay: 40 * time.Millisecond,
+		Usage:      &looptest.Usage{Input: int64(len(r.Body) / 4), Output: 30},
+	}
+}
+
+func greet(out io.Writer, url, dir, model string) {
+	if dir == "" {
+		dir = "a temporary folder, removed at the end"
+	}
+	cli := "pi-cli"
+	if url != fmt.Sprintf("nats://127.0.0.1:%d", devPort) {
+		cli += " --server " + url
+	}
+	fmt.Fprintf(out, `NATS with JetStream:  %s
+its files:            %s
+model:                %s
+
+In another terminal:
+  %[4]s prompt --session s1 "hello"
+  %[4]s tail s1
+
+Ctrl-C ends it.
+`, url, dir, model, cli)
+}

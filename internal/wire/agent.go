@@ -1,0 +1,239 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pi-worker/pi-worker/config"
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/loop/openai"
+	"github.com/pi-worker/pi-worker/worker"
+)
+
+// Agents makes the agents of the configured profiles. Close it after the
+// worker has ended.
+type Agents struct {
+	cfg *config.Config
+	log *slog.Logger
+
+	mu     sync.Mutex // guards models
+	models map[modelKey]*openai.Model
+}
+
+// modelKey tells models apart.
+type modelKey struct {
+	agent, model string
+	reasoning    bool
+}
+
+// NewAgents keeps nothing open until the first prompt.
+func NewAgents(cfg *config.Config, log *slog.Logger) *Agents {
+	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}}
+}
+
+// Close closes the models' idle connections.
+func (a *Agents) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for _, m := range a.models {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Worker is the configured worker's Config.
+func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
+	w := a.cfg.Worker
+	ttl := a.cfg.EphemeralTTL
+	if ttl == 0 {
+		ttl = -1 // configured as kept
+	}
+	return worker.Config{
+		NATS: nc, Names: Names(a.cfg), ID: w.ID, Version: version,
+		Sessions: w.Sessions, Agent: a.Agent, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
+		MaxAttempts: w.MaxAttempts, EphemeralTTL: ttl,
+		Ensure: EnsureOptions(a.cfg), Logger: a.log, Secrets: a.secrets(),
+	}
+}
+
+// secrets are the values that no event may have. A key that cannot be read
+// now is added when a run needs it.
+func (a *Agents) secrets() []string {
+	out := []string{a.cfg.NATS.Password.Reveal(), a.cfg.NATS.Token.Reveal()}
+	for _, p := range a.cfg.Agents {
+		if key, err := p.APIKey(); err == nil {
+			out = append(out, key.Reveal())
+		}
+		for _, h := range p.Headers {
+			out = append(out, h.Reveal())
+		}
+	}
+	return out
+}
+
+// Agent is worker.Config's Agent.
+func (a *Agents) Agent(_ context.Context, req worker.AgentRequest) (*worker.Agent, error) {
+	p, err := a.profile(req)
+	switch {
+	case errors.Is(err, config.ErrUnknownAgent):
+		return nil, fmt.Errorf("%w: %w", worker.ErrUnknownAgent, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", worker.ErrNotAllowed, err)
+	}
+	key, err := p.APIKey()
+	if err != nil {
+		return nil, err
+	}
+	model, err := a.model(p)
+	if err != nil {
+		return nil, err
+	}
+	tools, closeTools, err := a.tools(p, req.Session)
+	if err != nil {
+		return nil, err
+	}
+	return &worker.Agent{
+		Name: p.Name, Model: model, SystemPrompt: p.SystemPrompt,
+		Tools: tools, ToolExecution: loop.ExecutionMode(p.ToolExecution),
+		Options: loop.ModelOptions{
+			APIKey: key.Reveal(), Temperature: p.Temperature, MaxTokens: p.MaxTokens,
+			Reasoning: reasoning(p.Reasoning), SessionID: req.Session,
+		},
+		// A key from a file may be replaced while a long run goes on.
+		APIKey: func(context.Context, string) (string, error) {
+			key, err := p.APIKey()
+			return key.Reveal(), err
+		},
+		Retry: loop.RetryPolicy{
+			MaxRetries: p.Retry.Max, BaseDelay: p.Retry.BaseDelay, MaxDelay: p.Retry.MaxDelay,
+			MaxRetryAfter: p.Retry.MaxRetryAfter, MidStream: p.Retry.MidStream,
+		},
+		Limits:   limits(p.Limits),
+		Steering: worker.QueueMode(a.cfg.Worker.SteeringMode),
+		FollowUp: worker.QueueMode(a.cfg.Worker.FollowUpMode),
+		Secrets:  []string{key.Reveal()},
+		Close:    closeTools,
+	}, nil
+}
+
+// promptOptions are the options of a prompt besides agent, model and level.
+type promptOptions struct {
+	MaxTokens int64    `json:"maxTokens"`
+	Tools     []string `json:"tools"`
+	Limits    *struct {
+		Turns          int     `json:"turns"`
+		ToolCalls      int     `json:"toolCalls"`
+		IdenticalCalls int     `json:"identicalCalls"`
+		WallTime       string  `json:"wallTime"`
+		Tokens         int64   `json:"tokens"`
+		Cost           float64 `json:"cost"`
+	} `json:"limits"`
+}
+
+// profile is the one that the prompt names, narrowed to what it asks for.
+func (a *Agents) profile(req worker.AgentRequest) (config.Profile, error) {
+	p, err := a.cfg.Profile(req.Name)
+	if err != nil {
+		return p, err
+	}
+	var o promptOptions
+	raw, err := json.Marshal(req.Extra)
+	if err == nil {
+		err = json.Unmarshal(raw, &o)
+	}
+	if err != nil {
+		return p, fmt.Errorf("reading the prompt's options: %w", err)
+	}
+	n := config.Narrowing{Model: req.Model, Reasoning: req.ThinkingLevel, MaxTokens: o.MaxTokens, Tools: o.Tools}
+	if l := o.Limits; l != nil {
+		n.Limits = config.Limits{
+			Turns: l.Turns, ToolCalls: l.ToolCalls, IdenticalCalls: l.IdenticalCalls, Tokens: l.Tokens, Cost: l.Cost,
+		}
+		if l.WallTime != "" {
+			if n.Limits.WallTime, err = time.ParseDuration(l.WallTime); err != nil {
+				return p, fmt.Errorf("reading the prompt's option limits.wallTime: %w", err)
+			}
+		}
+	}
+	return p.Narrow(n)
+}
+
+func limits(l config.Limits) worker.Limits {
+	return worker.Limits{
+		Turns: l.Turns, ToolCalls: l.ToolCalls, IdenticalCalls: l.IdenticalCalls,
+		WallTime: l.WallTime, Tokens: l.Tokens, Cost: l.Cost,
+	}
+}
+
+func reasoning(level string) string {
+	if level == "off" {
+		return ""
+	}
+	return level
+}
+
+// model makes the profile's model, once.
+func (a *Agents) model(p config.Profile) (*openai.Model, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// A model that is not asked to reason may be one that cannot, and then
+	// refuses everything that has to do with it.
+	k := modelKey{p.Name, p.Model, reasoning(p.Reasoning) != ""}
+	if m := a.models[k]; m != nil {
+		return m, nil
+	}
+	headers := map[string]string{}
+	for name, v := range p.Headers {
+		headers[name] = v.Reveal()
+	}
+	m, err := openai.New(openai.Config{
+		BaseURL: p.BaseURL, API: api(p.API), Headers: headers, Compat: compat(p.Compat),
+		Info: loop.ModelInfo{
+			ID: p.Model, Provider: p.Compat.Endpoint, ContextWindow: p.ContextWindow,
+			Reasoning: k.reasoning, Price: loop.Price(p.Price),
+		},
+		Timeouts: openai.Timeouts{
+			FirstByte: orNever(p.Timeouts.FirstByte), Silence: orNever(p.Timeouts.Silence), Total: p.Timeouts.Total,
+		},
+		EstimateUsage: true,
+		Logger:        a.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.models[k] = m
+	return m, nil
+}
+
+// orNever turns the configuration's "0 is no limit" into openai's.
+func orNever(d time.Duration) time.Duration { return cmp.Or(d, -1) }
+
+func api(name string) string {
+	if name == "responses" {
+		return openai.Responses
+	}
+	return openai.ChatCompletions
+}
+
+func compat(c config.Compat) *openai.Compat {
+	return &openai.Compat{
+		SupportsStore: c.SupportsStore, SupportsDeveloperRole: c.SupportsDeveloperRole,
+		SupportsReasoningEffort: c.SupportsReasoningEffort, SupportsUsageInStreaming: c.SupportsUsageInStreaming,
+		SupportsStrictMode: c.SupportsStrictMode, MaxTokensField: c.MaxTokensField,
+		RequiresToolResultName:                      c.RequiresToolResultName,
+		RequiresAssistantAfterToolResult:            c.RequiresAssistantAfterToolResult,
+		RequiresThinkingAsText:                      c.RequiresThinkingAsText,
+		RequiresReasoningContentOnAssistantMessages: c.RequiresReasoningContentOnAssistantMessages,
+		ThinkingFormat:                              c.ThinkingFormat, CacheControlFormat: c.CacheControlFormat,
+		EndsWithoutFinish: c.NoTerminal,
+	}
+}

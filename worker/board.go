@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pi-worker/pi-worker/internal/session"
+)
+
+// boardEvery is how often changed summaries are published.
+const boardEvery = 500 * time.Millisecond
+
+// board publishes summaries for ps. Runs write into it and never wait: only
+// the last summary of a session counts.
+type board struct {
+	store *session.Store
+	log   *slog.Logger
+
+	mu    sync.Mutex // guards dirty
+	dirty map[string]session.Summary
+}
+
+func newBoard(store *session.Store, log *slog.Logger) *board {
+	return &board{store: store, log: log, dirty: map[string]session.Summary{}}
+}
+
+func (b *board) put(s session.Summary) {
+	s.Updated = time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dirty[s.Session] = s
+}
+
+func (b *board) run(ctx context.Context) {
+	t := time.NewTicker(boardEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			b.flush(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// flush publishes what changed. A summary that cannot be published is dropped:
+// it is derived, and the next change brings a newer one.
+func (b *board) flush(ctx context.Context) {
+	b.mu.Lock()
+	dirty := b.dirty
+	b.dirty = map[string]session.Summary{}
+	b.mu.Unlock()
+	for _, s := range dirty {
+		if err := b.store.PutSummary(ctx, &s); err != nil {
+			if ctx.Err() == nil {
+				b.log.Debug("publishing summary", "session", s.Session, "error", err)
+			}
+			return
+		}
+	}
+}

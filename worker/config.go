@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// Errors that [Config.Agent] returns for prompts that can never run here. Such
+// a prompt is dead-lettered; after any other error it settles as failed.
+var (
+	ErrUnknownAgent = errors.New("worker: unknown agent")
+	ErrNotAllowed   = errors.New("worker: prompt asks for more than its agent allows")
+)
+
+// Config is what a [Worker] needs.
+type Config struct {
+	// NATS is the connection, which the worker neither opens nor closes.
+	NATS *nats.Conn
+	// Names has the prefix of all subjects.
+	Names subjects.Names
+	// ID names the worker in the log, one subject token; "" makes one from the
+	// host's name.
+	ID string
+	// Version is shown by ps.
+	Version string
+	// Sessions are owned at once; 0 means 64.
+	Sessions int
+	// Agent gives what a prompt runs with. It is called for each run, also
+	// when one is resumed.
+	Agent func(context.Context, AgentRequest) (*Agent, error)
+	// Grace is how long turns may go on after Run's context ended; 0 hands
+	// over at once.
+	Grace time.Duration
+	// AckWait is the life of a lease without a beat, as the bell's consumer
+	// has it; 0 means 5 s.
+	AckWait time.Duration
+	// MaxAttempts are the claims of one run without a completed turn before it
+	// is dead-lettered; 0 means 5.
+	MaxAttempts int
+	// WaitingEvery is the longest silence in a run's log; 0 means 15 s.
+	WaitingEvery time.Duration
+	// EphemeralTTL is the life of records with nothing but deltas; 0 means
+	// 1 h, negative keeps them.
+	EphemeralTTL time.Duration
+	// Ensure says how streams are created again that somebody deleted; nil
+	// means the defaults.
+	Ensure *subjects.EnsureOptions
+	// Secrets never appear in events: their values are replaced in tool
+	// results and error texts. Values under 6 bytes are ignored.
+	Secrets []string
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// AgentRequest says what a prompt asked for.
+type AgentRequest struct {
+	Session       string
+	Name          string // of the agent, "" is the default one
+	Model         string // "" is the agent's
+	ThinkingLevel string // "" is the agent's
+	// Extra are all other options of the prompt, by name.
+	Extra map[string]json.RawMessage
+}
+
+// QueueMode says how many waiting inputs one poll delivers.
+type QueueMode string
+
+const (
+	OneAtATime QueueMode = "one-at-a-time" // also the zero value's meaning
+	All        QueueMode = "all"
+)
+
+// Agent is what a prompt runs with.
+type Agent struct {
+	Name         string // "" means default
+	Model        loop.Model
+	SystemPrompt string
+	// Tools nil sends no list of tools at all.
+	Tools         []loop.Tool
+	ToolExecution loop.ExecutionMode
+	Options       loop.ModelOptions
+	// APIKey is asked before each request; nil means the model's own.
+	APIKey func(ctx context.Context, provider string) (string, error)
+	// Retry repeats failed requests; the zero value never does.
+	Retry    loop.RetryPolicy
+	Limits   Limits
+	Steering QueueMode
+	FollowUp QueueMode
+	// Secrets are added to the worker's, for this run.
+	Secrets []string
+	// Close is called after the run; nil is not.
+	Close func() error
+}
+
+func (c *Config) setDefaults() error {
+	if c.NATS == nil {
+		return errors.New("worker: Config.NATS is nil")
+	}
+	if c.Agent == nil {
+		return errors.New("worker: Config.Agent is nil")
+	}
+	if c.ID == "" {
+		c.ID = newID()
+	}
+	if _, err := subjects.ParseSession(c.ID); err != nil {
+		return fmt.Errorf("worker: Config.ID %q is not one subject token", c.ID)
+	}
+	if c.Sessions <= 0 {
+		c.Sessions = 64
+	}
+	if c.AckWait <= 0 {
+		c.AckWait = 5 * time.Second
+	}
+	if c.MaxAttempts <= 0 {
+		c.MaxAttempts = 5
+	}
+	if c.WaitingEvery <= 0 {
+		c.WaitingEvery = 15 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// newID is the host's name, as far as a subject allows, and something that no
+// earlier process on this host had.
+func newID() string {
+	host, _ := os.Hostname()
+	host = strings.Map(func(r rune) rune {
+		if r < 128 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') {
+			return r
+		}
+		return '-'
+	}, host)
+	if len(host) > 40 {
+		host = host[:40]
+	}
+	id := nuid.Next()
+	return strings.Trim(host+"-"+id[len(id)-6:], "-")
+}
+
+func (c *Config) storeOptions() *session.Options {
+	ensure := c.Ensure
+	if ensure == nil {
+		ensure = &subjects.EnsureOptions{AckWait: c.AckWait}
+	}
+	return &session.Options{EphemeralTTL: c.EphemeralTTL, Ensure: ensure, Logger: c.Logger}
+}

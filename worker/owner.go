@@ -1,0 +1,396 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// owner has one session, from its claim until it leaves it.
+type owner struct {
+	w       *Worker
+	session string
+	claim   *session.Claim
+	log     *slog.Logger
+	// stopping is closed when the worker is about to end.
+	stopping <-chan struct{}
+	// aborts has a token when an abort may have come.
+	aborts chan struct{}
+	done   chan struct{}
+
+	// What follows is set by serve, and used by the goroutine of the run.
+	ctx        context.Context // ends when the session is no longer ours
+	stop       context.CancelCauseFunc
+	events     *session.Log
+	transcript *loop.Transcript
+	inbox      *inbox
+	// fresh is true until the first run of this ownership; idleSince is the
+	// broker's time of the log's last record then.
+	fresh     bool
+	idleSince time.Time
+	summary   session.Summary
+}
+
+func newOwner(w *Worker, c *session.Claim, stopping <-chan struct{}) *owner {
+	return &owner{
+		w: w, session: c.Session(), claim: c, stopping: stopping,
+		log:    w.log.With("session", c.Session()),
+		aborts: make(chan struct{}, 1), done: make(chan struct{}),
+		summary: session.Summary{Session: c.Session(), Worker: w.cfg.ID},
+	}
+}
+
+// serve runs what the session has to do. nil means that nothing is left; every
+// error says why the session is given up before.
+func (o *owner) serve(ctx context.Context) error {
+	ctx, o.stop = context.WithCancelCause(ctx)
+	o.ctx = ctx
+	defer o.stop(nil)
+	st, err := o.w.store.Fold(ctx, o.session)
+	if err != nil {
+		return o.cause(fmt.Errorf("folding the log: %w", err))
+	}
+	o.transcript = st.Transcript
+	o.inbox = newInbox(o.w.store, o.session, st)
+	o.fresh, o.idleSince = true, st.Time
+	if err := o.inbox.sweep(ctx); err != nil {
+		return o.cause(err)
+	}
+	open := st.Transcript.Open()
+	if open == nil {
+		if idle, err := o.inbox.empty(ctx); idle || err != nil {
+			return o.cause(err)
+		}
+	} else if err := o.askFormer(ctx, st.Worker); err != nil {
+		return err
+	}
+	if o.events, err = o.w.store.OpenLog(ctx, o.session, st, o.w.cfg.ID); err != nil {
+		return o.cause(fmt.Errorf("claiming the log: %w", err))
+	}
+	o.log = o.log.With("epoch", o.events.Epoch().String())
+	o.summary.Epoch = o.events.Epoch().String()
+	o.log.Info("session claimed")
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer o.stop(nil)
+	watch.Go(o.watchLog)
+	return o.cause(o.work(st, open))
+}
+
+// cause prefers the reason why the session was taken away to the error that
+// followed from it.
+func (o *owner) cause(err error) error {
+	if err != nil && o.ctx.Err() != nil {
+		return context.Cause(o.ctx)
+	}
+	return err
+}
+
+// watchLog ends the work when the log cannot be written any more.
+func (o *owner) watchLog() {
+	select {
+	case <-o.events.Done():
+		if err := o.events.Err(); err != nil {
+			o.stop(err)
+		}
+	case <-o.ctx.Done():
+	}
+}
+
+// askFormer keeps a session with the worker that has its open run, while that
+// one is alive and sure of its lease.
+func (o *owner) askFormer(ctx context.Context, former string) error {
+	if former == "" || former == o.w.cfg.ID {
+		return nil
+	}
+	owns, err := o.w.store.AskOwns(ctx, former, o.session)
+	if err != nil {
+		return o.cause(fmt.Errorf("asking worker %s: %w", former, err))
+	}
+	if owns {
+		return errHeld
+	}
+	return nil
+}
+
+// work goes on with the open run, then takes input after input.
+func (o *owner) work(st *session.State, open *loop.OpenRun) error {
+	if open != nil {
+		if err := o.resume(st, open); err != nil {
+			return err
+		}
+	}
+	for {
+		if o.ctx.Err() != nil {
+			return context.Cause(o.ctx)
+		}
+		if o.isStopping() {
+			return errHandOver
+		}
+		more, err := o.step()
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+func (o *owner) isStopping() bool {
+	select {
+	case <-o.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// step deals with the next thing in the inbox, false if there is none.
+func (o *owner) step() (more bool, err error) {
+	// Aborts first: the ones that are here now were meant for a run that is
+	// over, and must not end one that begins later.
+	abort, err := o.next(subjects.KindAbort)
+	if err == nil {
+		return true, o.abortIdle(abort)
+	}
+	if !errors.Is(err, session.ErrNoInput) {
+		return false, err
+	}
+	in, err := o.next(subjects.KindPrompt, subjects.KindSteer, subjects.KindFollowUp)
+	if errors.Is(err, session.ErrNoInput) {
+		return false, o.barrier(o.ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, o.prompt(in)
+}
+
+// next gives the first input of the kinds that can be used; the others on the
+// way are dealt with.
+func (o *owner) next(kinds ...subjects.Kind) (*session.Input, error) {
+	for {
+		in, err := o.inbox.first(o.ctx, kinds...)
+		if err != nil {
+			return nil, err
+		}
+		ok, err := o.usable(in, true)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			return in, nil
+		}
+	}
+}
+
+// usable is false for an input that has been dealt with here: one that says an
+// id for the second time, or is malformed. settle adds a prompt's last event.
+func (o *owner) usable(in *session.Input, settle bool) (bool, error) {
+	if _, spent := o.events.Spent(in); spent && in.Err == nil {
+		o.log.Info("input repeats an id", "kind", in.Ref.Kind, "input", in.Ref.Seq, "id", in.ID)
+		return false, o.consume(in, returned(in, "duplicate"))
+	}
+	if in.Err != nil {
+		return false, o.deadLetter(in, "malformed", 0, in.Err, settle)
+	}
+	return true, nil
+}
+
+// consume appends events in the record that spends the input.
+func (o *owner) consume(in *session.Input, evs ...loop.Event) error {
+	return o.append(evs, in)
+}
+
+// append puts events into the log as one record, which spends the inputs.
+func (o *owner) append(evs []loop.Event, inputs ...*session.Input) error {
+	refs := make([]session.InputRef, 0, len(inputs))
+	for _, in := range inputs {
+		refs = append(refs, in.Ref)
+	}
+	if err := o.events.AppendAll(o.ctx, evs, refs...); err != nil {
+		return err
+	}
+	o.inbox.spent(inputs...)
+	for _, ev := range evs {
+		if err := o.apply(ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply keeps the transcript. Pieces of an answer are left out: the whole
+// message follows, and nobody resumes from here.
+func (o *owner) apply(ev loop.Event) error {
+	switch ev.(type) {
+	case *loop.MessageUpdate, *loop.ToolExecutionUpdate, *loop.Waiting:
+		return nil
+	}
+	if err := o.transcript.Apply(ev); err != nil {
+		return fmt.Errorf("applying %s: %w", ev.EventType(), err)
+	}
+	return nil
+}
+
+// barrier waits until the log is acknowledged, then forgets the inputs that it
+// has consumed.
+func (o *owner) barrier(ctx context.Context) error {
+	// A process that was stopped and goes on must see here that the session
+	// may be another worker's by now.
+	if err := o.claim.Held(); err != nil {
+		o.stop(err)
+		return err
+	}
+	spent := o.inbox.take()
+	if err := o.events.Flush(ctx); err != nil {
+		o.inbox.putBack(spent)
+		if ctx.Err() == nil {
+			o.stop(err)
+		}
+		return err
+	}
+	o.inbox.forget(ctx, spent, o.log)
+	return nil
+}
+
+// deadLetter gives an input up. settle adds agent_settled.
+func (o *owner) deadLetter(in *session.Input, reason string, attempts int, cause error, settle bool) error {
+	o.log.Warn("input dead-lettered", "kind", in.Ref.Kind, "input", in.Ref.Seq, "reason", reason, "error", cause)
+	mask := newMasker(o.w.cfg.Secrets)
+	text := mask.text(cause.Error())
+	// First the dead letter, then the event: a crash between them repeats the
+	// letter, the other order would lose it.
+	if err := o.w.store.DeadLetter(o.ctx, in, reason, attempts, text); err != nil {
+		return fmt.Errorf("writing the dead letter: %w", err)
+	}
+	evs := []loop.Event{returned(in, "dead_letter")}
+	if settle && in.Ref.Kind != subjects.KindAbort {
+		evs = append(evs, &loop.AgentSettled{
+			Outcome: loop.OutcomeDeadLetter, Attempts: attempts, PromptSeq: in.Ref.Seq,
+			PromptID: in.ID, ErrorMessage: text,
+		})
+	}
+	return o.consume(in, evs...)
+}
+
+// abortIdle spends an abort that finds no run. If nothing was running when it
+// was stored either, it was meant for the input that nobody had begun yet;
+// otherwise its run is over, and only the queue feels it.
+func (o *owner) abortIdle(abort *session.Input) error {
+	if err := o.returnQueue(abort); err != nil {
+		return err
+	}
+	if !o.fresh || !abort.Time.After(o.idleSince) {
+		return o.consume(abort, returned(abort, "no_run"))
+	}
+	in, err := o.next(subjects.KindPrompt, subjects.KindSteer, subjects.KindFollowUp)
+	if errors.Is(err, session.ErrNoInput) || err == nil && in.Ref.Seq > abort.Ref.Seq {
+		return o.consume(abort, returned(abort, "no_run"))
+	}
+	if err != nil {
+		return err
+	}
+	// It counts as begun: the next abort is for the next input.
+	o.fresh = false
+	return o.append([]loop.Event{returned(in, "abort"), aborted(in)}, in, abort)
+}
+
+// aborted settles an input that never began.
+func aborted(in *session.Input) *loop.AgentSettled {
+	return &loop.AgentSettled{Outcome: loop.OutcomeAborted, PromptSeq: in.Ref.Seq, PromptID: in.ID}
+}
+
+// returnQueue answers every input that was stored before the abort, if the
+// abort says so.
+func (o *owner) returnQueue(abort *session.Input) error {
+	if abort.Abort.Queue != session.QueueDrop && abort.Abort.Queue != session.QueueReturn {
+		return nil
+	}
+	for {
+		in, err := o.inbox.first(o.ctx, subjects.KindPrompt, subjects.KindSteer, subjects.KindFollowUp)
+		if errors.Is(err, session.ErrNoInput) || err == nil && in.Ref.Seq > abort.Ref.Seq {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		ok, err := o.usable(in, true)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		ev := returned(in, "abort")
+		if abort.Abort.Queue == session.QueueReturn {
+			ev.Input = payload(in)
+		}
+		evs := []loop.Event{ev}
+		if in.Ref.Kind == subjects.KindPrompt {
+			evs = append(evs, aborted(in))
+		}
+		if err := o.consume(in, evs...); err != nil {
+			return err
+		}
+	}
+}
+
+// leave ends the ownership; err is what serve returned.
+func (o *owner) leave(err error) {
+	// The claim's context may be over, and clean-up has to end soon.
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	switch {
+	case errors.Is(err, errKilled):
+		o.claim.Abandon()
+		return
+	case errors.Is(err, session.ErrFenced), errors.Is(err, session.ErrLeaseLost):
+		o.log.Warn("session lost", "error", err)
+		o.claim.Abandon()
+		return
+	case errors.Is(err, errHeld):
+		o.log.Info("session stays with its former owner")
+		o.release(ctx, o.w.cfg.AckWait)
+		return
+	}
+	if o.events != nil {
+		if cerr := o.events.Close(ctx); cerr != nil && err == nil {
+			err = cerr
+		}
+	}
+	switch {
+	case err == nil:
+		o.board("idle")
+		if err := o.claim.Remove(ctx); err != nil {
+			o.log.Warn("removing the bell", "error", err)
+		}
+	case errors.Is(err, errHandOver):
+		o.log.Info("session handed over")
+		o.board("waiting")
+		o.release(ctx, 0)
+	case errors.Is(err, session.ErrFenced):
+		o.claim.Abandon()
+	default:
+		o.log.Error("session given up", "error", err)
+		o.board("waiting")
+		o.release(ctx, o.w.cfg.AckWait)
+	}
+}
+
+func (o *owner) release(ctx context.Context, delay time.Duration) {
+	if err := o.claim.Release(ctx, delay); err != nil {
+		o.log.Warn("releasing the bell", "error", err)
+	}
+}
+
+// board shows the session's state in ps.
+func (o *owner) board(state string) {
+	o.summary.State = state
+	o.w.board.put(o.summary)
+}

@@ -1,0 +1,376 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// Causes of the end of a run's context, while the session stays ours.
+var (
+	errAborted  = errors.New("worker: run aborted")
+	errWallTime = errors.New("worker: limit of wall time reached")
+)
+
+// abortEvery is how often a run looks for aborts whose announcement was lost.
+const abortEvery = 2 * time.Second
+
+// run is one prompt on its way from its first event to agent_settled.
+type run struct {
+	o        *owner
+	agent    *Agent
+	mask     masker
+	prompt   session.InputRef
+	attempts int
+	turn     int // counted from 0
+	meter    *meter
+	pulse    *pulse
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+
+	// inputs are the ones that the loop was given and that have no record yet.
+	inputs map[loop.Message]*session.Input
+	// polled is the last input of a kind that the loop was given.
+	polled map[subjects.Kind]uint64
+	// held are events that go into one record with the ones that follow.
+	held []loop.Event
+	last *loop.AssistantMessage
+	end  *loop.AgentEnd // held back, to be one record with agent_settled
+
+	mu    sync.Mutex // guards abort
+	abort *session.Input
+}
+
+// agent asks for what a prompt runs with.
+func (o *owner) agent(ref session.InputRef) (*Agent, error) {
+	req := AgentRequest{Session: o.session}
+	if opts := ref.Options; opts != nil {
+		req.Name, req.Model, req.ThinkingLevel, req.Extra = opts.Agent, opts.Model, opts.ThinkingLevel, opts.Extra
+	}
+	agent, err := o.w.cfg.Agent(o.ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if agent == nil || agent.Model == nil {
+		return nil, errors.New("worker: agent without a model")
+	}
+	return agent, nil
+}
+
+// refused says that an error of [Config.Agent] will be the same next time.
+func refused(err error) bool {
+	return errors.Is(err, ErrUnknownAgent) || errors.Is(err, ErrNotAllowed)
+}
+
+func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open *loop.OpenRun) *run {
+	r := &run{
+		o: o, agent: agent, prompt: prompt, attempts: attempts,
+		mask:   newMasker(append(agent.Secrets, o.w.cfg.Secrets...)),
+		meter:  newMeter(agent.Limits, open),
+		pulse:  newPulse(o.w.cfg.WaitingEvery),
+		inputs: map[loop.Message]*session.Input{},
+		polled: map[subjects.Kind]uint64{},
+		turn:   -1,
+	}
+	if open != nil {
+		r.turn = open.Turn
+	}
+	o.summary.Agent, o.summary.Model = agent.Name, agent.Model.Info().ID
+	o.summary.Started = time.Now()
+	return r
+}
+
+// prompt runs one input until it is settled.
+func (o *owner) prompt(in *session.Input) error {
+	agent, err := o.agent(in.Ref)
+	switch {
+	case o.ctx.Err() != nil:
+		return context.Cause(o.ctx)
+	case refused(err):
+		return o.deadLetter(in, "unknown_agent", 1, err, true)
+	case err != nil:
+		o.log.Error("preparing the agent", "error", err)
+		return o.consume(in, &loop.AgentSettled{
+			Outcome: loop.OutcomeFailed, Attempts: 1, PromptSeq: in.Ref.Seq, PromptID: in.ID,
+			ErrorMessage: newMasker(o.w.cfg.Secrets).text(err.Error()),
+		})
+	}
+	o.fresh = false
+	r := o.newRun(agent, in.Ref, 1, nil)
+	r.inputs[in.Message] = in
+	r.polled[in.Ref.Kind] = in.Ref.Seq
+	history := o.transcript.Context()
+	return r.drive(func(ctx context.Context, cfg *loop.Config) iter.Seq2[loop.Event, error] {
+		return loop.Run(ctx, cfg, history, in.Message)
+	})
+}
+
+// drive puts what the loop says into the log, and settles.
+func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Event, error]) error {
+	o := r.o
+	defer r.close()
+	r.ctx, r.cancel = context.WithCancelCause(o.ctx)
+	defer r.cancel(nil)
+	if d := r.agent.Limits.WallTime; d > 0 {
+		timer := time.AfterFunc(d, func() { r.cancel(errWallTime) })
+		defer timer.Stop()
+	}
+	o.board("running")
+	watching, endWatch := context.WithCancel(r.ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer endWatch()
+	watch.Go(func() { r.watchAborts(watching) })
+	watch.Go(func() {
+		r.pulse.beat(watching, func(ev *loop.Waiting) error { return o.events.Append(o.ctx, ev) })
+	})
+
+	fault := r.follow(start(r.ctx, r.config()))
+	endWatch()
+	watch.Wait()
+	if o.ctx.Err() != nil {
+		return context.Cause(o.ctx)
+	}
+	if errors.Is(fault, errHandOver) {
+		return errHandOver
+	}
+	if _, ok := errors.AsType[*appendError](fault); ok {
+		return fault
+	}
+	return r.settle(fault)
+}
+
+func (r *run) close() {
+	if r.agent.Close == nil {
+		return
+	}
+	if err := r.agent.Close(); err != nil {
+		r.o.log.Warn("closing the agent", "error", err)
+	}
+}
+
+// appendError is trouble with the log, which is no fault of the run.
+type appendError struct{ error }
+
+func (e *appendError) Unwrap() error { return e.error }
+
+// follow appends the loop's events until it ends or the session has to go to
+// another worker. Nothing that happens after the session was taken away, or
+// because of it, gets into the log.
+func (r *run) follow(events iter.Seq2[loop.Event, error]) error {
+	for ev, err := range events {
+		if r.o.ctx.Err() != nil {
+			return context.Cause(r.o.ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if _, ok := ev.(*loop.TurnStart); ok && r.o.isStopping() {
+			return errHandOver
+		}
+		if err := r.saw(ev); err != nil {
+			return &appendError{err}
+		}
+	}
+	return nil
+}
+
+// saw takes one event of the loop.
+func (r *run) saw(ev loop.Event) error {
+	r.pulse.saw(ev)
+	switch ev := ev.(type) {
+	case *loop.AgentStart:
+		return r.hold(ev)
+	case *loop.TurnStart:
+		r.turn++
+		r.show()
+		if len(r.held) > 0 { // agent_start
+			return r.hold(ev)
+		}
+	case *loop.MessageStart:
+		if _, ok := r.inputs[ev.Message]; ok {
+			return r.hold(ev)
+		}
+	case *loop.MessageEnd:
+		if in, ok := r.inputs[ev.Message]; ok {
+			delete(r.inputs, ev.Message)
+			return r.append(ev, in)
+		}
+		if a, ok := ev.Message.(*loop.AssistantMessage); ok {
+			r.last = a
+			r.meter.answered(a)
+		}
+	case *loop.ToolExecutionStart, *loop.ToolExecutionEnd:
+		r.show()
+	case *loop.AgentEnd:
+		r.end = ev
+		return nil
+	}
+	return r.append(ev)
+}
+
+// hold keeps an event for the next record: agent_start, the start of the first
+// turn and an input's message are one commit, so that no crash can leave an
+// input that is consumed and not there.
+func (r *run) hold(ev loop.Event) error {
+	r.held = append(r.held, ev)
+	return nil
+}
+
+func (r *run) append(ev loop.Event, inputs ...*session.Input) error {
+	if len(r.held) == 0 && len(inputs) == 0 {
+		if err := r.o.events.Append(r.o.ctx, ev); err != nil {
+			return err
+		}
+		return r.o.apply(ev)
+	}
+	evs := append(r.held, ev)
+	r.held = nil
+	return r.o.append(evs, inputs...)
+}
+
+// config is the loop's view of this run.
+func (r *run) config() *loop.Config {
+	a := r.agent
+	retry := a.Retry
+	retry.MidStream = true
+	return &loop.Config{
+		Model:         &guardedModel{Model: a.Model, barrier: r.barrier, mask: r.mask},
+		SystemPrompt:  a.SystemPrompt,
+		Tools:         guardTools(a.Tools, r.barrier, r.mask),
+		ToolExecution: a.ToolExecution,
+		Options:       a.Options,
+		Retry:         retry,
+		APIKey:        a.APIKey,
+		Steering:      r.poll(subjects.KindSteer, a.Steering),
+		FollowUp:      r.poll(subjects.KindFollowUp, a.FollowUp),
+
+		BeforeToolCall: r.meter.beforeToolCall,
+		ShouldStopAfterTurn: func(_ context.Context, t *loop.AfterTurn) (bool, error) {
+			return r.meter.stopAfterTurn(t), nil
+		},
+		CallKey: func(turn, position int) string {
+			return fmt.Sprintf("%s/%d/%d/%d", r.o.session, r.prompt.Seq, turn, position)
+		},
+	}
+}
+
+// barrier also stands for the events of this run that wait for others.
+func (r *run) barrier(ctx context.Context) error { return r.o.barrier(ctx) }
+
+// poll gives the loop what has come in since. Trouble with the broker is none
+// of the run: the inputs stay, and the next poll finds them.
+func (r *run) poll(kind subjects.Kind, mode QueueMode) func(context.Context) ([]loop.Message, error) {
+	return func(ctx context.Context) ([]loop.Message, error) {
+		var msgs []loop.Message
+		for mode == All || len(msgs) == 0 {
+			in, err := r.nextInput(ctx, kind)
+			if errors.Is(err, session.ErrNoInput) {
+				break
+			}
+			if err != nil {
+				r.o.log.Warn("polling the inbox", "kind", kind, "error", err)
+				break
+			}
+			r.inputs[in.Message] = in
+			msgs = append(msgs, in.Message)
+		}
+		return msgs, nil
+	}
+}
+
+// nextInput gives the next input of the kind that the loop was not given yet.
+func (r *run) nextInput(ctx context.Context, kind subjects.Kind) (*session.Input, error) {
+	for {
+		after := max(r.polled[kind], r.o.inbox.cursor(kind))
+		in, err := r.o.w.store.NextInput(ctx, r.o.session, kind, after)
+		if err != nil {
+			return nil, err
+		}
+		if len(r.inputs) > 0 && (in.Err != nil || r.repeats(in)) {
+			// Its event would spend the inputs before it, which have no record
+			// yet. The next poll deals with it.
+			return nil, session.ErrNoInput
+		}
+		ok, err := r.o.usable(in, false)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			r.polled[kind] = in.Ref.Seq
+			return in, nil
+		}
+	}
+}
+
+// repeats is true for an id that the log or this poll has already.
+func (r *run) repeats(in *session.Input) bool {
+	if _, spent := r.o.events.Spent(in); spent {
+		return true
+	}
+	for _, other := range r.inputs {
+		if in.ID != "" && other.ID == in.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// watchAborts ends the run when an abort that was stored after its prompt is
+// in the inbox.
+func (r *run) watchAborts(ctx context.Context) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	// An announcement may be faster than the stream: look more than once.
+	announced := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.o.aborts:
+			announced = 1
+		case <-t.C:
+		}
+		if r.findAbort(ctx) {
+			r.cancel(errAborted)
+			return
+		}
+		wait := abortEvery
+		if announced > 0 && announced < 8 {
+			wait = time.Millisecond << announced
+			announced++
+		}
+		t.Reset(wait)
+	}
+}
+
+func (r *run) findAbort(ctx context.Context) bool {
+	after := max(r.o.inbox.cursor(subjects.KindAbort), r.prompt.Seq)
+	for {
+		in, err := r.o.w.store.NextInput(ctx, r.o.session, subjects.KindAbort, after)
+		if err != nil {
+			return false
+		}
+		if _, spent := r.o.events.Spent(in); in.Err == nil && !spent {
+			r.mu.Lock()
+			r.abort = in
+			r.mu.Unlock()
+			return true
+		}
+		after = in.Ref.Seq // the owner deals with it between two runs
+	}
+}
+
+// show puts the run's state on the board.
+func (r *run) show() {
+	r.o.summary.Turn = r.turn + 1
+	r.o.summary.Tool = r.pulse.runningTool()
+	r.o.board("running")
+}

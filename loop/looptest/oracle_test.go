@@ -1,0 +1,125 @@
+package looptest_test
+
+import (
+	"archive/zip"
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+)
+
+//go:embed testdata/oracle.zip
+var oracleZip []byte
+
+// oracleFS is the oracle: the folder that LOOP_ORACLE_DIR names, or else the
+// project's own copy.
+func oracleFS() (fs.FS, error) {
+	if dir := os.Getenv("LOOP_ORACLE_DIR"); dir != "" {
+		return os.DirFS(dir), nil
+	}
+	return zip.NewReader(bytes.NewReader(oracleZip), int64(len(oracleZip)))
+}
+
+// suites are the oracle's pairs of folders.
+var suites = []struct{ scenarios, expected string }{
+	{"scenarios", "expected"},
+	{"scenarios-responses", "expected-responses"},
+}
+
+// tally counts the results; TestMain prints it as the last line.
+var tally struct {
+	sync.Mutex
+	ran                       bool
+	passed, failed, divergent int
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if tally.ran {
+		fmt.Printf("oracle: %d passed, %d failed, %d divergent\n", tally.passed, tally.failed, tally.divergent)
+	}
+	os.Exit(code)
+}
+
+// TestOracle replays what pi 0.73.1 did. A scenario in which pi is wrong is
+// held to the better behaviour instead.
+func TestOracle(t *testing.T) {
+	fsys, err := oracleFS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tally.ran = true
+	found := 0
+	for _, suite := range suites {
+		files, err := fs.Glob(fsys, suite.scenarios+"/*.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += len(files)
+		for _, file := range files {
+			name := strings.TrimSuffix(path.Base(file), ".json")
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				testScenario(t, fsys, file, suite.expected+"/"+name+".json")
+			})
+		}
+	}
+	if found == 0 {
+		t.Fatal("the oracle has no scenarios")
+	}
+}
+
+func testScenario(t *testing.T, fsys fs.FS, file, expectedFile string) {
+	divergent := false
+	t.Cleanup(func() {
+		tally.Lock()
+		defer tally.Unlock()
+		switch {
+		case t.Failed():
+			tally.failed++
+		case divergent:
+			tally.divergent++
+		default:
+			tally.passed++
+		}
+	})
+	var s scenario
+	var want expectation
+	readStrict(t, fsys, file, &s)
+	readStrict(t, fsys, expectedFile, &want)
+	got := replay(t, &s)
+	checkInvariants(t, &s, got)
+	divergent = s.Divergence != nil
+	if divergent {
+		checkDivergent(t, &s, got, &want)
+		return
+	}
+	if improve(&want) {
+		divergent = true
+	}
+	for _, d := range compare(&s, got, &want) {
+		t.Error(d)
+	}
+}
+
+func readStrict(t *testing.T, fsys fs.FS, file string, v any) {
+	t.Helper()
+	b, err := fs.ReadFile(fsys, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := strict(b, v); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	if !json.Valid(b) {
+		t.Fatalf("%s: no JSON", file)
+	}
+}

@@ -1,0 +1,218 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// Kind is what an input is.
+type Kind = subjects.Kind
+
+// The kinds of inputs.
+const (
+	KindPrompt   = subjects.KindPrompt
+	KindSteer    = subjects.KindSteer
+	KindFollowUp = subjects.KindFollowUp
+	KindAbort    = subjects.KindAbort
+)
+
+// Queue says what an abort does with the inputs that wait.
+type Queue string
+
+const (
+	QueueKeep   Queue = "keep"   // they come next
+	QueueDrop   Queue = "drop"   // they are forgotten, each with an input_returned event
+	QueueReturn Queue = "return" // their texts come back in input_returned events
+)
+
+// ErrQueue: not a [Queue].
+var ErrQueue = errors.New("client: queue must be keep, drop or return")
+
+// InputOptions travel with an input; nil and zero values leave the choice to
+// the session's agent.
+type InputOptions struct {
+	ID            string // same id, same effect; "" means a new one
+	Agent         string // profile of the worker
+	Model         string // one of those that the profile allows
+	ThinkingLevel string // minimal, low, medium, high, xhigh
+	TraceParent   string // W3C trace context
+}
+
+// Receipt says that the broker has an input. It may be stored as JSON and used
+// by another process.
+type Receipt struct {
+	Session string `json:"session"`
+	Kind    Kind   `json:"kind"`
+	ID      string `json:"id"`
+	// Seq is the input's stream sequence in the inbox.
+	Seq uint64 `json:"seq"`
+	// Duplicate: the broker had this id already, and Seq is the first one's.
+	Duplicate bool `json:"duplicate,omitempty"`
+	// After is a stream sequence of the session's log: everything that the
+	// input brings about comes later. 0 is the log's start.
+	After uint64 `json:"after,omitempty"`
+}
+
+// Prompt starts a run, or queues one behind the session's current run. A new
+// session id is made if session is "". Errors: [ErrSession], [ErrEmptyPrompt],
+// [ErrTooLarge], [ErrFull], [ErrNoStreams].
+func (c *Client) Prompt(ctx context.Context, session string, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
+	if session == "" {
+		session = NewSession()
+	}
+	return c.publish(ctx, session, KindPrompt, msg, opts)
+}
+
+// Steer puts a message into the session's run after the current turn. Errors
+// are those of Prompt, and [ErrUnknownSession]: a misspelt id must not start an
+// agent.
+func (c *Client) Steer(ctx context.Context, session string, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
+	return c.publishToKnown(ctx, session, KindSteer, msg, opts)
+}
+
+// FollowUp gives the session's run more to do when it would end. Errors are
+// those of [Client.Steer].
+func (c *Client) FollowUp(ctx context.Context, session string, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
+	return c.publishToKnown(ctx, session, KindFollowUp, msg, opts)
+}
+
+// Abort ends the session's run; queue says what becomes of the inputs that
+// wait, "" means [QueueKeep]. Errors: [ErrSession], [ErrUnknownSession],
+// [ErrQueue].
+func (c *Client) Abort(ctx context.Context, id string, queue Queue) (*Receipt, error) {
+	switch queue {
+	case "":
+		queue = QueueKeep
+	case QueueKeep, QueueDrop, QueueReturn:
+	default:
+		return nil, fmt.Errorf("%w, not %q", ErrQueue, string(queue))
+	}
+	if err := c.mustKnow(ctx, id); err != nil {
+		return nil, err
+	}
+	return c.send(ctx, id, KindAbort, &session.Input{
+		ID:    nuid.Next(),
+		Abort: session.AbortOptions{Queue: string(queue)},
+	})
+}
+
+// NewSession makes up a session id.
+func NewSession() string { return nuid.Next() }
+
+func (c *Client) publishToKnown(ctx context.Context, id string, kind Kind, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
+	if err := c.mustKnow(ctx, id); err != nil {
+		return nil, err
+	}
+	return c.publish(ctx, id, kind, msg, opts)
+}
+
+func (c *Client) publish(ctx context.Context, id string, kind Kind, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
+	if isEmpty(msg) {
+		return nil, ErrEmptyPrompt
+	}
+	var o InputOptions
+	if opts != nil {
+		o = *opts
+	}
+	in := &session.Input{
+		ID:          o.ID,
+		Message:     msg,
+		Options:     session.InputOptions{Agent: o.Agent, Model: o.Model, ThinkingLevel: o.ThinkingLevel},
+		TraceParent: o.TraceParent,
+	}
+	return c.send(ctx, id, kind, in)
+}
+
+// send notes where the log ends before it publishes, so that a reader of what
+// comes of the input need not begin at the log's start. An id of the caller's
+// own may have been used long ago, so there the start it is.
+func (c *Client) send(ctx context.Context, id string, kind Kind, in *session.Input) (*Receipt, error) {
+	if _, err := subjects.ParseSession(id); err != nil {
+		return nil, err
+	}
+	var after uint64
+	if in.ID == "" {
+		in.ID = nuid.Next()
+		tail, err := c.tailSeq(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		after = tail
+	}
+	got, err := c.store.Publish(ctx, id, kind, in)
+	if err != nil {
+		return nil, fmt.Errorf("publishing the %s: %w", kind, c.explain(ctx, err))
+	}
+	if got.Duplicate {
+		after = 0
+	}
+	return &Receipt{Session: id, Kind: kind, ID: in.ID, Seq: got.Seq, Duplicate: got.Duplicate, After: after}, nil
+}
+
+// mustKnow refuses sessions to which nothing was ever said.
+func (c *Client) mustKnow(ctx context.Context, id string) error {
+	if _, err := subjects.ParseSession(id); err != nil {
+		return err
+	}
+	tail, err := c.tailSeq(ctx, id)
+	if err != nil || tail > 0 {
+		return err
+	}
+	_, err = c.store.NextInput(ctx, id, "", 0)
+	if errors.Is(err, session.ErrNoInput) {
+		return fmt.Errorf("%w: %s", ErrUnknownSession, id)
+	}
+	return c.explain(ctx, err)
+}
+
+// tailSeq is the stream sequence of the log's last record, 0 without a log.
+func (c *Client) tailSeq(ctx context.Context, id string) (uint64, error) {
+	stream, err := c.js.Stream(ctx, c.names.EventsStream())
+	if err != nil {
+		return 0, c.explain(ctx, err)
+	}
+	msg, err := stream.GetLastMsgForSubject(ctx, c.names.Events(id))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("reading the end of the log: %w", err)
+	}
+	return msg.Sequence, nil
+}
+
+// explain turns "no stream" into words that say what to do.
+func (c *Client) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	missing := errors.Is(err, jetstream.ErrStreamNotFound)
+	if !missing && errors.Is(err, jetstream.ErrNoStreamResponse) {
+		_, streamErr := c.js.Stream(ctx, c.names.InboxStream())
+		missing = errors.Is(streamErr, jetstream.ErrStreamNotFound)
+	}
+	if missing {
+		return fmt.Errorf("%w (looked for %s)", ErrNoStreams, c.names.InboxStream())
+	}
+	return err
+}
+
+func isEmpty(msg *loop.UserMessage) bool {
+	if msg == nil {
+		return true
+	}
+	for _, block := range msg.Content {
+		if text, ok := block.(*loop.Text); !ok || !isBlank(text.Text) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// Transcript is the session's conversation so far: finished messages in order,
+// and the open run, if there is one. Errors: [ErrSession], [ErrUnknownSession],
+// [ErrNoStreams].
+func (c *Client) Transcript(ctx context.Context, id string) (*loop.Transcript, error) {
+	if err := c.mustKnow(ctx, id); err != nil {
+		return nil, err
+	}
+	state, err := c.store.Fold(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("reading session %s: %w", id, c.explain(ctx, err))
+	}
+	return state.Transcript, nil
+}
+
+// States of a session.
+const (
+	StateRunning = "running" // a worker is on it
+	StateWaiting = "waiting" // inputs wait, or the run does
+	StateIdle    = "idle"
+	StateLost    = "lost" // its worker has not been heard of for StaleAfter
+)
+
+// StaleAfter is how long a worker may be silent before the sessions that it
+// says to run are shown as lost.
+const StaleAfter = 30 * time.Second
+
+// SessionInfo is what is known of a session without reading its log. It is
+// derived from the log and may be a moment behind.
+type SessionInfo struct {
+	Session string       `json:"session"`
+	State   string       `json:"state"`
+	Worker  string       `json:"worker,omitempty"`
+	Agent   string       `json:"agent,omitempty"`
+	Model   string       `json:"model,omitempty"`
+	Turn    int          `json:"turn,omitempty"`
+	Prompts int          `json:"prompts,omitempty"`
+	Outcome loop.Outcome `json:"outcome,omitempty"` // of the last settled prompt
+	Cost    float64      `json:"cost,omitempty"`    // US dollars
+	Updated time.Time    `json:"updated"`           // when it last made progress
+}
+
+// Sessions lists the sessions that workers have told of, in no order. Errors:
+// [ErrNoStreams].
+func (c *Client) Sessions(ctx context.Context) ([]*SessionInfo, error) {
+	beats := map[string]time.Time{}
+	for w, err := range c.store.Workers(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("listing workers: %w", c.explain(ctx, err))
+		}
+		beats[w.Worker] = w.Beat
+	}
+	var all []*SessionInfo
+	for s, err := range c.store.Summaries(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("listing sessions: %w", c.explain(ctx, err))
+		}
+		all = append(all, infoOf(s, beats, time.Now()))
+	}
+	return all, nil
+}
+
+func infoOf(s *session.Summary, beats map[string]time.Time, now time.Time) *SessionInfo {
+	info := &SessionInfo{
+		Session: s.Session, State: s.State, Worker: s.Worker, Agent: s.Agent, Model: s.Model,
+		Turn: s.Turn, Prompts: s.Prompts, Outcome: s.Outcome, Cost: s.Cost, Updated: s.Updated,
+	}
+	beat, alive := beats[s.Worker]
+	if info.State == StateRunning && (!alive || now.Sub(beat) > StaleAfter) {
+		info.State = StateLost
+	}
+	return info
+}
+
+// ParseSession returns id if it is a session id, and [ErrSession] otherwise.
+func ParseSession(id string) (string, error) { return subjects.ParseSession(id) }

@@ -1,0 +1,52 @@
+// Command pi-cli talks to the agents behind a NATS: it prompts and steers
+// them, follows what they do, and shows who runs what. It needs the broker
+// alone, never a worker's address.
+//
+// The answer goes to stdout and everything else to stderr, so that
+//
+//	pi-cli prompt "name three rivers" > rivers.txt
+//
+// does what it looks like. How a command ended is in its exit code; see
+// `pi-cli exit-codes`.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], streams{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
+	}))
+}
+
+// streams is what a command has of the outside world.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+	env      func(string) string
+}
+
+// run executes one command line and returns its exit code. Interrupts end the
+// command's context the first time and the process the second.
+func run(ctx context.Context, args []string, s streams) int {
+	interrupts := make(chan os.Signal, 2)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupts)
+
+	a := &app{streams: s, interrupts: interrupts}
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !isQuiet(err) {
+		a.complain(err)
+	}
+	return codeOf(err)
+}

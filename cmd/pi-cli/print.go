@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/pi-worker/pi-worker/client"
+	"github.com/pi-worker/pi-worker/loop"
+)
+
+// printer shows a session's events in one of three forms: text for people,
+// pi's events as JSON, or events as they are stored.
+type printer struct {
+	app        *app
+	render     *renderer // nil for JSON
+	json, wire bool
+	buf        []byte
+}
+
+func (a *app) printer(opts renderOptions, asJSON, wire bool) *printer {
+	p := &printer{app: a, json: asJSON, wire: wire}
+	if !asJSON && !wire {
+		p.render = newRenderer(a.out, a.err, opts)
+	}
+	return p
+}
+
+// renderOptions are what the surroundings say.
+func (a *app) renderOptions() renderOptions {
+	opts := renderOptions{
+		Terminal:       isTerminal(a.out),
+		ChromeTerminal: isTerminal(a.err),
+		Quiet:          a.quiet,
+		Users:          true,
+	}
+	opts.Color = opts.ChromeTerminal && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb"
+	opts.Columns, opts.Rows = terminalSize(a.out)
+	return opts
+}
+
+// Print shows one event. A gap is told on stderr in every form.
+func (p *printer) Print(ev *client.Event) error {
+	if ev.Gap != nil {
+		p.app.note("! the log has a gap: sequences %d to %d are gone", ev.Gap.From, ev.Gap.To)
+		return nil
+	}
+	if p.render != nil {
+		p.render.Event(ev.Event, ev.Time)
+		return nil
+	}
+	p.buf = p.buf[:0]
+	if p.wire {
+		p.buf = append(p.buf, ev.Line...)
+	} else {
+		p.buf = loop.AppendEvent(p.buf, ev.Event)
+	}
+	p.buf = append(p.buf, '\n')
+	if _, err := p.app.out.Write(p.buf); err != nil {
+		return fmt.Errorf("writing to standard output: %w", err)
+	}
+	return nil
+}
+
+// Close ends an open line.
+func (p *printer) Close() {
+	if p.render != nil {
+		p.render.Close()
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pi-worker/pi-worker/loop"
+)
+
+func (a *app) showCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "show [flags] SESSION",
+		Short:             "Print a session's transcript",
+		Long:              "show prints the session's finished messages. With --json they are pi's, one a line.",
+		Args:              sessionArg,
+		ValidArgsFunction: a.completeSessions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.show(cmd.Context(), args[0], asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print pi's messages, one JSON a line")
+	return cmd
+}
+
+func (a *app) show(ctx context.Context, session string, asJSON bool) error {
+	c, closeAll, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	ctx, stop := a.untilInterrupted(ctx, nil)
+	defer stop()
+	transcript, err := c.Transcript(ctx, session)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeMessages(a.out, transcript.Messages())
+	}
+	writeTranscript(a.out, transcript.Messages(), a.renderOptions())
+	if transcript.Open() != nil {
+		a.note("… a run is open: pi-cli tail %s", session)
+	}
+	return nil
+}
+
+func writeMessages(w io.Writer, messages []loop.Message) error {
+	for _, m := range messages {
+		b, err := loop.MarshalMessage(m)
+		if err != nil {
+			return fmt.Errorf("encoding a message: %w", err)
+		}
+		if _, err := w.Write(append(b, '\n')); err != nil {
+			return fmt.Errorf("writing to standard output: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeTranscript prints messages for people: everything is on w, in the
+// renderer's own signs.
+func writeTranscript(w io.Writer, messages []loop.Message, opts renderOptions) {
+	opts.Color = opts.Color && opts.Terminal
+	opts.ChromeTerminal, opts.Quiet = false, false
+	r := newRenderer(w, w, opts)
+	for _, m := range messages {
+		switch m := m.(type) {
+		case *loop.AssistantMessage:
+			r.messageEnd(m)
+			for _, call := range toolCalls(m) {
+				r.tools[call.ID] = startedTool{args: call.Arguments}
+			}
+		case *loop.ToolResultMessage:
+			started := r.tools[m.ToolCallID]
+			r.toolEnd(&loop.ToolExecutionEnd{
+				ToolCallID: m.ToolCallID, ToolName: m.ToolName, IsError: m.IsError,
+				Result: loop.ToolResult{Content: m.Content},
+			}, started.at)
+		case *loop.UserMessage:
+			text, images := contentOf(m.Content)
+			r.paragraph("» ", text, images)
+		default:
+			r.line(dim, "("+m.Role()+" message)")
+		}
+	}
+	r.Close()
+}
+
+func toolCalls(m *loop.AssistantMessage) []*loop.ToolCall {
+	var calls []*loop.ToolCall
+	for _, block := range m.Content {
+		if call, ok := block.(*loop.ToolCall); ok {
+			calls = append(calls, call)
+		}
+	}
+	return calls
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pi-worker/pi-worker/loop"
 	"pgregory.net/rapid"
@@ -79,7 +80,7 @@ func genAssistant(t *rapid.T) *loop.AssistantMessage {
 func genLog(t *rapid.T) []loop.Event {
 	g := &logGen{t: t}
 	for range rapid.IntRange(1, 3).Draw(t, "runs") {
-		g.run()
+		g.oneRun()
 	}
 	return g.events
 }
@@ -88,33 +89,34 @@ type logGen struct {
 	t      *rapid.T
 	events []loop.Event
 	calls  int
+	run    []loop.Message // the new messages of the run
 }
 
 func (g *logGen) emit(ev ...loop.Event) { g.events = append(g.events, ev...) }
 
 func (g *logGen) message(m loop.Message) {
+	g.run = append(g.run, m)
 	g.emit(&loop.MessageStart{Message: m}, &loop.MessageEnd{Message: m})
 }
 
-func (g *logGen) run() {
+func (g *logGen) oneRun() {
 	t := g.t
+	g.run = []loop.Message{}
 	g.emit(&loop.SessionClaimed{Worker: "w", Epoch: "1-abc"}, &loop.AgentStart{}, &loop.TurnStart{})
 	g.message(loop.NewUserText(words.Draw(t, "prompt")))
 	turns := rapid.IntRange(1, 3).Draw(t, "turns")
-	var all []loop.Message
 	for turn := range turns {
 		if turn > 0 {
 			g.emit(&loop.TurnStart{})
 		}
 		m, results := g.turn()
-		all = append(all, m)
 		u := m.Usage
 		g.emit(&loop.TurnEnd{Message: m, ToolResults: results, Usage: &u})
 		if rapid.Bool().Draw(t, "unknown event") {
 			g.emit(&loop.UnknownEvent{Type: "novelty", Raw: json.RawMessage(`{"type":"novelty","n":1}`)})
 		}
 	}
-	g.emit(&loop.AgentEnd{Messages: all, Usage: &loop.Usage{}})
+	g.emit(&loop.AgentEnd{Messages: g.run, Usage: &loop.Usage{}})
 	if rapid.Bool().Draw(t, "settled") {
 		g.emit(&loop.AgentSettled{Outcome: loop.OutcomeCompleted, Attempts: 1, Usage: genUsage(t), PromptSeq: 3, PromptID: "p"})
 	}
@@ -172,6 +174,7 @@ func (g *logGen) stream(m *loop.AssistantMessage) {
 	}
 	if m != nil {
 		m.Content = live.Content
+		g.run = append(g.run, m)
 		g.emit(&loop.MessageEnd{Message: m})
 	}
 }
@@ -186,6 +189,9 @@ func (g *logGen) streamCall(live *loop.AssistantMessage, i int, update func(loop
 		panic(err)
 	}
 	cut := rapid.IntRange(0, len(args)).Draw(g.t, "cut")
+	for cut < len(args) && !utf8.RuneStart(args[cut]) {
+		cut++ // a model's reader hands out whole characters
+	}
 	for _, part := range [][]byte{args[:cut], args[cut:]} {
 		update(loop.Update{Type: loop.UpdateToolCallDelta, ContentIndex: i, Delta: string(part)})
 	}

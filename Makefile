@@ -8,10 +8,10 @@ FUZZTIME ?= 30s
 RACE    := ./loop ./subjects ./internal/session ./worker ./client
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint race fuzz bench image vuln readme clean
+.PHONY: help build test lint race fuzz bench image nats-image vuln readme clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/pi-worker ./cmd/pi-cli
@@ -45,6 +45,9 @@ image: ## the image from this computer's Go, without a registry; IMAGE=pi-worker
 	  if [ -e $$f ]; then cp $$f dist/image/etc/ssl/certs/ca-certificates.crt; exit 0; fi; \
 	done; echo "no root certificates found: the image will trust no HTTPS endpoint" >&2
 	docker build -q -t $(IMAGE) -f Dockerfile.scratch dist/image
+
+nats-image: ## the NATS image of compose.yaml from its Go module, where no registry can be reached
+	.ci/nats-image
 
 readme: ## writes the configuration table of the README anew
 	$(GO) test ./config -run TestReadmeTable -update

@@ -1,0 +1,493 @@
+package loop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/loop/looptest"
+)
+
+func tool(name string, run func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error)) *looptest.Tool {
+	return &looptest.Tool{
+		ToolSpec: loop.ToolSpec{Name: name, Parameters: json.RawMessage(`{"type":"object"}`)},
+		Run:      run,
+	}
+}
+
+func collect(t *testing.T, seq iter.Seq2[loop.Event, error]) []loop.Event {
+	t.Helper()
+	events, err := looptest.Collect(seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// outline writes a run in one word for each event, without the updates of
+// answers.
+func outline(events []loop.Event) string {
+	var b strings.Builder
+	for _, ev := range events {
+		switch ev := ev.(type) {
+		case *loop.MessageUpdate:
+			continue
+		case *loop.MessageStart:
+			continue
+		case *loop.MessageEnd:
+			b.WriteString(ev.Message.Role())
+			if a, ok := ev.Message.(*loop.AssistantMessage); ok {
+				b.WriteString("(" + string(a.StopReason) + ")")
+			}
+			if r, ok := ev.Message.(*loop.ToolResultMessage); ok {
+				b.WriteString("(" + text(r.Content) + ")")
+			}
+		case *loop.ToolExecutionStart:
+			b.WriteString("start:" + ev.ToolName)
+		case *loop.ToolExecutionUpdate:
+			b.WriteString("update:" + text(ev.PartialResult.Content))
+		case *loop.ToolExecutionEnd:
+			b.WriteString("end:" + ev.ToolName)
+		default:
+			b.WriteString(ev.EventType())
+		}
+		b.WriteByte(' ')
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func text(blocks []loop.Block) string {
+	var b strings.Builder
+	for _, block := range blocks {
+		if t, ok := block.(*loop.Text); ok {
+			b.WriteString(t.Text)
+		}
+	}
+	return b.String()
+}
+
+func calls(names ...string) looptest.Reply {
+	var r looptest.Reply
+	for _, n := range names {
+		r.Calls = append(r.Calls, looptest.Call{Name: n})
+	}
+	return r
+}
+
+func want(t *testing.T, events []loop.Event, outlines ...string) {
+	t.Helper()
+	got, want := outline(events), strings.Join(outlines, " ")
+	if got != want {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestRunPlaysTurnsUntilNothingIsLeft(t *testing.T) {
+	cfg := &loop.Config{
+		Model: looptest.NewModel(calls("a"), looptest.Text("done")),
+		Tools: []loop.Tool{tool("a", nil)},
+	}
+	events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	want(t, events, "agent_start turn_start user assistant(toolUse) start:a end:a toolResult(a ok) turn_end",
+		"turn_start assistant(stop) turn_end agent_end")
+	end := events[len(events)-1].(*loop.AgentEnd)
+	if got := len(end.Messages); got != 4 {
+		t.Errorf("agent_end has %d messages, want 4", got)
+	}
+}
+
+func TestRunDoesNotTouchTheHistory(t *testing.T) {
+	history := make([]loop.Message, 1, 16)
+	history[0] = loop.NewUserText("hi")
+	cfg := &loop.Config{Model: looptest.NewModel(looptest.Text("a"), looptest.Text("b"))}
+	collect(t, loop.Continue(t.Context(), cfg, history))
+	collect(t, loop.Run(t.Context(), cfg, history, loop.NewUserText("more")))
+	for _, m := range history[:cap(history)][1:] {
+		if m != nil {
+			t.Fatal("a message was appended to the caller's list")
+		}
+	}
+}
+
+func TestContinueChecksTheLastRole(t *testing.T) {
+	cfg := &loop.Config{Model: looptest.NewModel()}
+	for _, history := range [][]loop.Message{nil, {&loop.AssistantMessage{StopReason: loop.StopStop}}} {
+		events, err := looptest.Collect(loop.Continue(t.Context(), cfg, history))
+		if len(events) > 0 || !errors.Is(err, loop.ErrContinue) {
+			t.Errorf("history %v: %d events, error %v", history, len(events), err)
+		}
+	}
+}
+
+func TestSteeringNeverSkipsCalls(t *testing.T) {
+	polled := 0
+	cfg := &loop.Config{
+		Model:         looptest.NewModel(calls("a", "b"), looptest.Text("done")),
+		ToolExecution: loop.ExecutionSequential,
+		Steering: func(context.Context) ([]loop.Message, error) {
+			if polled++; polled == 2 {
+				return []loop.Message{loop.NewUserText("stop that")}, nil
+			}
+			return nil, nil
+		},
+		Tools: []loop.Tool{tool("a", nil), tool("b", nil)},
+	}
+	events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	want(t, events, "agent_start turn_start user assistant(toolUse)",
+		"start:a end:a toolResult(a ok) start:b end:b toolResult(b ok) turn_end",
+		"turn_start user assistant(stop) turn_end agent_end")
+	if polled != 3 {
+		t.Errorf("steering was polled %d times, want 3", polled)
+	}
+}
+
+func TestNothingPolledAfterAbort(t *testing.T) {
+	ctx, abort := context.WithCancel(t.Context())
+	polls := 0
+	poll := func(context.Context) ([]loop.Message, error) {
+		polls++
+		return []loop.Message{loop.NewUserText("never")}, nil
+	}
+	cfg := &loop.Config{
+		Model:    looptest.NewModel(calls("a")),
+		FollowUp: poll,
+		Steering: func(ctx context.Context) ([]loop.Message, error) {
+			if ctx.Err() != nil {
+				return poll(ctx)
+			}
+			return nil, nil
+		},
+		Tools: []loop.Tool{tool("a", func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+			abort()
+			return loop.TextResult("late"), nil
+		})},
+	}
+	events := collect(t, loop.Run(ctx, cfg, nil, loop.NewUserText("hi")))
+	want(t, events, "agent_start turn_start user assistant(toolUse) start:a end:a toolResult(late) turn_end agent_end")
+	if polls != 0 {
+		t.Errorf("queues were polled %d times after the abort", polls)
+	}
+}
+
+func TestNoToolStartsAfterAbort(t *testing.T) {
+	for _, mode := range []loop.ExecutionMode{loop.ExecutionSequential, loop.ExecutionParallel} {
+		t.Run(string(mode), func(t *testing.T) {
+			ctx, abort := context.WithCancel(t.Context())
+			ran := 0
+			cfg := &loop.Config{
+				Model:         looptest.NewModel(calls("a", "b")),
+				ToolExecution: mode,
+				BeforeToolCall: func(_ context.Context, b *loop.BeforeToolCall) (loop.BeforeDecision, error) {
+					abort()
+					return loop.BeforeDecision{}, nil
+				},
+			}
+			for _, name := range []string{"a", "b"} {
+				cfg.Tools = append(cfg.Tools, tool(name, func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+					ran++
+					return loop.ToolResult{}, nil
+				}))
+			}
+			events := collect(t, loop.Run(ctx, cfg, nil, loop.NewUserText("hi")))
+			if ran != 0 {
+				t.Errorf("%d tools ran after the abort", ran)
+			}
+			results := 0
+			for _, m := range looptest.Messages(events) {
+				if r, ok := m.(*loop.ToolResultMessage); ok {
+					results++
+					if !r.IsError || !strings.Contains(text(r.Content), "aborted") {
+						t.Errorf("result %q, error %t", text(r.Content), r.IsError)
+					}
+				}
+			}
+			if results != 2 {
+				t.Errorf("%d results, want one for each call", results)
+			}
+		})
+	}
+}
+
+func TestToolPanicIsErrorResult(t *testing.T) {
+	cfg := &loop.Config{
+		Model: looptest.NewModel(calls("a"), looptest.Text("sorry")),
+		Tools: []loop.Tool{tool("a", func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+			panic("boom")
+		})},
+	}
+	events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	want(t, events, "agent_start turn_start user assistant(toolUse) start:a end:a toolResult(Tool a panicked: boom) turn_end",
+		"turn_start assistant(stop) turn_end agent_end")
+}
+
+func TestHookPanicIsErrorResult(t *testing.T) {
+	cfg := &loop.Config{
+		Model: looptest.NewModel(calls("a"), calls("a"), looptest.Text("sorry")),
+		Tools: []loop.Tool{tool("a", nil)},
+	}
+	n := 0
+	cfg.BeforeToolCall = func(context.Context, *loop.BeforeToolCall) (loop.BeforeDecision, error) {
+		if n++; n == 1 {
+			panic("before")
+		}
+		return loop.BeforeDecision{}, nil
+	}
+	cfg.AfterToolCall = func(context.Context, *loop.AfterToolCall) (*loop.ResultOverride, error) { panic("after") }
+	events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	want(t, events, "agent_start turn_start user",
+		"assistant(toolUse) start:a end:a toolResult(BeforeToolCall panicked: before) turn_end",
+		"turn_start assistant(toolUse) start:a end:a toolResult(AfterToolCall panicked: after) turn_end",
+		"turn_start assistant(stop) turn_end agent_end")
+}
+
+// TestQueueTroubleEndsTheRunInOrder: an error or a panic of a function that
+// belongs to no tool call ends the run with an error message.
+func TestQueueTroubleEndsTheRunInOrder(t *testing.T) {
+	broken := errors.New("queue broke")
+	tests := map[string]struct {
+		set  func(*loop.Config)
+		want string
+	}{
+		"first poll": {func(c *loop.Config) {
+			c.Steering = func(context.Context) ([]loop.Message, error) { return nil, broken }
+		}, "agent_start turn_start user assistant(error) turn_end agent_end"},
+		"follow-up panics": {func(c *loop.Config) {
+			c.FollowUp = func(context.Context) ([]loop.Message, error) { panic("queue broke") }
+		}, "agent_start turn_start user assistant(stop) turn_end turn_start assistant(error) turn_end agent_end"},
+		"convert": {func(c *loop.Config) {
+			c.ConvertToLLM = func(context.Context, []loop.Message) ([]loop.Message, error) { return nil, broken }
+		}, "agent_start turn_start user assistant(error) turn_end agent_end"},
+		"key": {func(c *loop.Config) {
+			c.APIKey = func(context.Context, string) (string, error) { return "", broken }
+		}, "agent_start turn_start user assistant(error) turn_end agent_end"},
+		"should stop": {func(c *loop.Config) {
+			c.ShouldStopAfterTurn = func(context.Context, *loop.AfterTurn) (bool, error) { return true, broken }
+		}, "agent_start turn_start user assistant(stop) turn_end turn_start assistant(error) turn_end agent_end"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cfg := &loop.Config{Model: looptest.NewModel(looptest.Text("hello"))}
+			tt.set(cfg)
+			events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+			want(t, events, tt.want)
+			messages := events[len(events)-1].(*loop.AgentEnd).Messages
+			last := messages[len(messages)-1].(*loop.AssistantMessage)
+			if !strings.Contains(last.ErrorMessage, "queue broke") {
+				t.Errorf("error message %q", last.ErrorMessage)
+			}
+		})
+	}
+}
+
+func TestConsumerPanicIsItsOwn(t *testing.T) {
+	cfg := &loop.Config{Model: looptest.NewModel(looptest.Text("hello"))}
+	defer func() {
+		if p := recover(); p != "mine" {
+			t.Fatalf("recovered %v, want the consumer's own panic", p)
+		}
+	}()
+	for ev := range loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")) {
+		if ev.EventType() == "message_update" {
+			panic("mine")
+		}
+	}
+	t.Fatal("the panic was swallowed")
+}
+
+func TestBreakReleasesEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped := false
+		cfg := &loop.Config{
+			Model: looptest.NewModel(calls("a")),
+			Tools: []loop.Tool{tool("a", func(ctx context.Context, _ loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {
+				update(loop.TextResult("working"))
+				<-ctx.Done()
+				update(loop.TextResult("nobody hears this"))
+				stopped = true
+				return loop.ToolResult{}, ctx.Err()
+			})},
+		}
+		for ev, err := range loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.EventType() == "tool_execution_update" {
+				break
+			}
+		}
+		if !stopped {
+			t.Error("the tool was not stopped before the break returned")
+		}
+	})
+}
+
+func TestToolThatIgnoresTheAbortIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, abort := context.WithCancel(t.Context())
+		release := make(chan struct{})
+		cfg := &loop.Config{
+			Model:      looptest.NewModel(calls("deaf")),
+			AbortGrace: time.Minute,
+			Tools: []loop.Tool{tool("deaf", func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+				abort()
+				<-release
+				return loop.TextResult("too late"), nil
+			})},
+		}
+		begin := time.Now()
+		events := collect(t, loop.Run(ctx, cfg, nil, loop.NewUserText("hi")))
+		want(t, events, "agent_start turn_start user assistant(toolUse) start:deaf end:deaf",
+			"toolResult(Tool deaf did not stop after the abort: outcome unknown) turn_end agent_end")
+		if d := time.Since(begin); d != time.Minute {
+			t.Errorf("waited %v, want the grace", d)
+		}
+		close(release)
+	})
+}
+
+func TestUpdatesAfterReturnAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late sync.WaitGroup
+		defer late.Wait()
+		cfg := &loop.Config{
+			Model: looptest.NewModel(calls("a", "b")),
+			Tools: []loop.Tool{
+				tool("a", func(_ context.Context, _ loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {
+					update(loop.TextResult("in time"))
+					late.Go(func() {
+						time.Sleep(time.Second)
+						update(loop.TextResult("late"))
+					})
+					return loop.ToolResult{Terminate: true}, nil
+				}),
+				tool("b", func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+					time.Sleep(time.Minute)
+					return loop.ToolResult{Terminate: true}, nil
+				}),
+			},
+		}
+		events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+		want(t, events, "agent_start turn_start user assistant(toolUse) start:a start:b update:in time end:a end:b",
+			"toolResult() toolResult() turn_end agent_end")
+	})
+}
+
+func TestParallelResultsInCallOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &loop.Config{Model: looptest.NewModel(calls("slow", "fast"), looptest.Text("done"))}
+		for name, d := range map[string]time.Duration{"slow": time.Hour, "fast": time.Second} {
+			cfg.Tools = append(cfg.Tools, tool(name, func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+				time.Sleep(d)
+				return loop.TextResult(name), nil
+			}))
+		}
+		begin := time.Now()
+		events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+		want(t, events, "agent_start turn_start user assistant(toolUse) start:slow start:fast end:fast end:slow",
+			"toolResult(slow) toolResult(fast) turn_end turn_start assistant(stop) turn_end agent_end")
+		if d := time.Since(begin); d != time.Hour {
+			t.Errorf("the batch took %v: not side by side", d)
+		}
+	})
+}
+
+func TestOneSequentialToolMakesTheBatchSequential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := tool("b", nil)
+		b.ExecutionMode = loop.ExecutionSequential
+		cfg := &loop.Config{
+			Model: looptest.NewModel(calls("a", "b"), looptest.Text("done")),
+			Tools: []loop.Tool{tool("a", nil), b},
+		}
+		events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+		want(t, events, "agent_start turn_start user assistant(toolUse) start:a end:a toolResult(a ok)",
+			"start:b end:b toolResult(b ok) turn_end turn_start assistant(stop) turn_end agent_end")
+	})
+}
+
+func TestIncompleteCallNeverRuns(t *testing.T) {
+	ran := false
+	cfg := &loop.Config{
+		Model: looptest.NewModel(looptest.Calls(looptest.Call{Name: "a", Args: `{"path": "/et`}), looptest.Text("sorry")),
+		Tools: []loop.Tool{tool("a", func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+			ran = true
+			return loop.ToolResult{}, nil
+		})},
+	}
+	events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	want(t, events, "agent_start turn_start user assistant(toolUse) start:a end:a",
+		"toolResult(Not run: the arguments are not whole JSON) turn_end turn_start assistant(stop) turn_end agent_end")
+	if ran {
+		t.Error("a tool ran with cut arguments")
+	}
+}
+
+func TestThreeIncompleteCallsEndRun(t *testing.T) {
+	bad := looptest.Calls(looptest.Call{Name: "a", Args: `{"x": 1`})
+	good := looptest.Calls(looptest.Call{Name: "a", Args: `{"x": 1}`})
+	cfg := &loop.Config{
+		Model: looptest.NewModel(bad, bad, good, bad, bad, bad, looptest.Text("never asked")),
+		Tools: []loop.Tool{tool("a", nil)},
+	}
+	events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	if got := len(cfg.Model.(*looptest.Model).Requests()); got != 6 {
+		t.Errorf("%d requests, want 6: three bad answers in a row end the run", got)
+	}
+	end := events[len(events)-1].(*loop.AgentEnd)
+	last := end.Messages[len(end.Messages)-1].(*loop.AssistantMessage)
+	if last.StopReason != loop.StopError || !strings.Contains(last.ErrorMessage, "3 times in a row") {
+		t.Errorf("the run ended with %s %q", last.StopReason, last.ErrorMessage)
+	}
+}
+
+func TestBeforeHookArgsAreValidatedAgain(t *testing.T) {
+	var got []string
+	a := tool("a", func(_ context.Context, c loop.Call, _ func(loop.ToolResult)) (loop.ToolResult, error) {
+		got = append(got, string(c.Args))
+		return loop.TextResult("ok"), nil
+	})
+	a.Parameters = json.RawMessage(`{"type":"object","properties":{"n":{"type":"number"}},"required":["n"]}`)
+	replies := []string{`{"n":"7"}`, `{"n":"many"}`}
+	cfg := &loop.Config{
+		Model: looptest.NewModel(looptest.Calls(looptest.Call{Name: "a", Args: `{"n":1}`}, looptest.Call{Name: "a", Args: `{"n":1}`}), looptest.Text("done")),
+		Tools: []loop.Tool{a},
+		BeforeToolCall: func(context.Context, *loop.BeforeToolCall) (loop.BeforeDecision, error) {
+			args := replies[0]
+			replies = replies[1:]
+			return loop.BeforeDecision{Args: json.RawMessage(args)}, nil
+		},
+	}
+	collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	if !slices.Equal(got, []string{`{"n":7}`}) {
+		t.Errorf("the tool got %q", got)
+	}
+}
+
+func TestTerminateNeedsEveryResult(t *testing.T) {
+	for _, tt := range []struct {
+		first, second bool
+		requests      int
+	}{{true, true, 1}, {true, false, 2}} {
+		t.Run(fmt.Sprint(tt.first, tt.second), func(t *testing.T) {
+			cfg := &loop.Config{Model: looptest.NewModel(calls("a", "b"), looptest.Text("done"))}
+			for name, terminate := range map[string]bool{"a": tt.first, "b": tt.second} {
+				cfg.Tools = append(cfg.Tools, tool(name, func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+					return loop.ToolResult{Terminate: terminate}, nil
+				}))
+			}
+			collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+			if got := len(cfg.Model.(*looptest.Model).Requests()); got != tt.requests {
+				t.Errorf("%d requests, want %d", got, tt.requests)
+			}
+		})
+	}
+}

@@ -17,18 +17,18 @@ type updater func(loop.ToolResult)
 // builtin is one tool of a workspace.
 type builtin struct {
 	spec    loop.ToolSpec
-	prepare func(json.RawMessage) (json.RawMessage, error) // nil: none
+	prepare func(json.RawMessage) json.RawMessage // nil: none
 	run     func(ctx context.Context, args json.RawMessage, update updater) (loop.ToolResult, error)
 }
 
 func (b *builtin) Spec() loop.ToolSpec { return b.spec }
 
-// PrepareArguments accepts the forms of arguments that models write for edit.
+// PrepareArguments accepts the forms of arguments that models write.
 func (b *builtin) PrepareArguments(args json.RawMessage) (json.RawMessage, error) {
-	if b.prepare == nil {
-		return args, nil
+	if b.prepare != nil {
+		args = b.prepare(args)
 	}
-	return b.prepare(args)
+	return dropNulls(b.spec.Parameters, args)
 }
 
 func (b *builtin) Execute(ctx context.Context, call loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {
@@ -47,6 +47,10 @@ func (w *Workspace) tool(name string) loop.Tool {
 		Parameters: json.RawMessage(parameters[name]),
 	}}
 	switch name {
+	case "read":
+		b.run = w.read
+	case "ls":
+		b.run = w.ls
 	default:
 		b.run = func(context.Context, json.RawMessage, updater) (loop.ToolResult, error) {
 			return loop.ToolResult{}, errors.New("not built yet")

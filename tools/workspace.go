@@ -75,8 +75,7 @@ type Workspace struct {
 	opt  Options
 
 	mu     sync.Mutex
-	closed bool
-	files  map[fileKey]*fileLock // guarded by mu
+	closed bool // guarded by mu
 }
 
 // Open opens the folder dir, which must exist, as a workspace. nil options are
@@ -93,7 +92,7 @@ func Open(dir string, opt *Options) (*Workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tools: opening workspace: %w", err)
 	}
-	w := &Workspace{dir: abs, root: root, opt: opt.withDefaults(), files: map[fileKey]*fileLock{}}
+	w := &Workspace{dir: abs, root: root, opt: opt.withDefaults()}
 	return w, nil
 }
 

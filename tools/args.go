@@ -1,0 +1,76 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/pi-worker/pi-worker/loop"
+)
+
+// dropNulls takes optional arguments that are null for absent and refuses null
+// for the required ones, before the loop would make 0 or "null" of them. The
+// arguments given are not changed.
+func dropNulls(schema, args json.RawMessage) (json.RawMessage, error) {
+	if !bytes.Contains(args, []byte("null")) {
+		return args, nil
+	}
+	var s struct {
+		Required   []string
+		Properties map[string]json.RawMessage
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(schema, &s) != nil || json.Unmarshal(args, &members) != nil {
+		return args, nil // the loop says what is wrong
+	}
+	changed := false
+	for _, name := range s.Required {
+		if string(members[name]) == "null" {
+			return nil, fmt.Errorf("Argument %s must not be null", name)
+		}
+	}
+	for name := range s.Properties {
+		if string(members[name]) == "null" {
+			delete(members, name)
+			changed = true
+		}
+	}
+	if !changed {
+		return args, nil
+	}
+	return mustJSON(members), nil
+}
+
+// number is an optional numeric argument.
+type number = *float64
+
+// wholeNumber checks an optional count: a whole number of at least 1. absent
+// is the value when it is not given.
+func wholeNumber(name string, n number, absent int) (int, error) {
+	switch {
+	case n == nil:
+		return absent, nil
+	case *n != math.Trunc(*n) || *n < 1:
+		return 0, fmt.Errorf("%s must be a whole number of at least 1, not %s", name, formatNumber(*n))
+	case *n > math.MaxInt32:
+		return math.MaxInt32, nil
+	}
+	return int(*n), nil
+}
+
+func unmarshalArgs[T any](args json.RawMessage) (T, error) {
+	var in T
+	if err := json.Unmarshal(args, &in); err != nil {
+		return in, fmt.Errorf("arguments: %w", err)
+	}
+	return in, nil
+}
+
+func textResult(text string, details any) loop.ToolResult {
+	r := loop.TextResult(text)
+	if details != nil {
+		r.Details = mustJSON(details)
+	}
+	return r
+}

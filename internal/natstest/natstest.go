@@ -3,6 +3,7 @@
 package natstest
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 
@@ -72,10 +73,20 @@ func InBubble(t *testing.T, cfg *natsd.Config, f func(t *testing.T, e *Env)) {
 	// fake time would never move.
 	ats.Register()
 	defer ats.Unregister()
+	emptyPools()
+	defer emptyPools()
 	c := natsd.Config{DontListen: true}
 	if cfg != nil {
 		c = *cfg
 		c.DontListen = true
 	}
 	synctest.Test(t, func(t *testing.T) { f(t, Start(t, &c)) })
+}
+
+// emptyPools drops what sync.Pools hold: nats.go pools its timers, and one of
+// another bubble, or of none, must not be used in this one. Tests that share
+// a process with bubbles can't be parallel for the same reason.
+func emptyPools() {
+	runtime.GC() // moves pools to their victims
+	runtime.GC() // drops the victims
 }

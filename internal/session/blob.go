@@ -22,6 +22,9 @@ type blobRef struct {
 	Type string `json:"type,omitempty"`
 }
 
+// maxChunk is the object store's own default.
+const maxChunk = 128 << 10
+
 var blobStart = []byte(`{"blob":`)
 
 // parseBlob says whether a payload or line is a reference.
@@ -43,7 +46,9 @@ func (s *Store) putBlob(ctx context.Context, session, eventType string, data []b
 		return nil, blobRef{}, err
 	}
 	name := session + "/" + nuid.Next()
-	info, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, bytes.NewReader(data))
+	info, err := store.Put(ctx, jetstream.ObjectMeta{
+		Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(min(maxChunk, s.limit()))},
+	}, bytes.NewReader(data))
 	if err != nil {
 		return nil, blobRef{}, err
 	}

@@ -111,7 +111,8 @@ func (s *Store) recreate(ctx context.Context) {
 }
 
 // Claim is the lease of one session: its bell, pulled and not acknowledged. It
-// beats by itself until Remove or Release, one of which must be called.
+// beats by itself until Remove, Release or Abandon, one of which must be
+// called.
 type Claim struct {
 	store   *Store
 	session string
@@ -259,4 +260,11 @@ func (c *Claim) Release(ctx context.Context, delay time.Duration) error {
 		answer += ` {"delay": ` + strconv.FormatInt(int64(delay), 10) + `}`
 	}
 	return explain("releasing the bell of session "+c.session, c.ack(ctx, answer, requestTimeout))
+}
+
+// Abandon ends the lease without a word to the broker: the session is another
+// worker's, or the bell will come back after AckWait.
+func (c *Claim) Abandon() {
+	c.end()
+	c.cancel(nil)
 }

@@ -110,8 +110,13 @@ func (s *Store) readDead(ctx context.Context, m *message) (*Dead, error) {
 		d.InputSeq = refs[0].Seq
 	}
 	if ref, ok := parseBlob(m.data); ok {
-		if d.Raw, err = s.getBlob(ctx, ref); err != nil {
+		data, err := s.getBlob(ctx, ref)
+		switch {
+		case errors.Is(err, jetstream.ErrObjectNotFound): // perhaps the very reason of the letter: show the reference
+		case err != nil:
 			return nil, err
+		default:
+			d.Raw = data
 		}
 	}
 	return d, nil
@@ -157,7 +162,7 @@ func (s *Store) deleteMessage(ctx context.Context, stream string, seq uint64) er
 	switch e := answer.Error; {
 	case e == nil, e.ErrorCode == codeSequenceNotFound, e.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil
-	case e.ErrorCode == codeDeleteFailed && strings.Contains(e.Description, "not found"):
+	case e.ErrorCode == codeDeleteFailed && strings.Contains(e.Description, "no message found"):
 		return nil
 	default:
 		return e

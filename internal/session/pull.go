@@ -113,8 +113,10 @@ func (p *puller) stop() {
 	if err := sub.Drain(); err != nil {
 		return // the connection is closed, the server knows
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainWait)
+	defer cancel()
 	for {
-		m, err := sub.NextMsg(drainWait)
+		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
 			return
 		}

@@ -133,6 +133,9 @@ func explain(doing string, err error) error {
 		errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrDisconnected):
 		return fmt.Errorf("%s: %w (%w)", doing, ErrNoServer, err)
 	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return fmt.Errorf("session: %s: the server says: %s (%d): %w", doing, api.Description, api.ErrorCode, err)
+	}
 	return fmt.Errorf("session: %s: %w", doing, err)
 }
 

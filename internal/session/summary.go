@@ -28,6 +28,7 @@ type Summary struct {
 	Agent   string       `json:"agent,omitempty"`
 	Model   string       `json:"model,omitempty"`
 	Turn    int          `json:"turn,omitempty"`    // of the open run, from 1
+	Tool    string       `json:"tool,omitempty"`    // that runs now
 	Prompts int          `json:"prompts,omitempty"` // settled in all
 	Outcome loop.Outcome `json:"outcome,omitempty"` // of the last settled prompt
 	Cost    float64      `json:"cost,omitempty"`    // of all prompts, US dollars

@@ -226,7 +226,7 @@ func TestADefaultsErrorIsReportedOnce(t *testing.T) {
 }
 
 func TestBrokenFilesGiveOneSentence(t *testing.T) {
-	for _, text := range []string{"a: [", "- a\n- b\n", "nats: 3", "nats: [1]", "agents: {coder: gpt}", "agents: {a.b: {}}", "log: {level: info, level: warn}", "\x00"} {
+	for _, text := range []string{"a: [", "- a\n- b\n", "nats: 3", "nats: [1]", "agents: {coder: gpt}", "agents: {a.b: {}}", "log: {level: info, level: warn}", "\x00", "nats: &n {<<: *n}", "agents: &a {b: *a}"} {
 		t.Run(text, func(t *testing.T) {
 			isolate(t)
 			write(t, "pi-worker.yaml", text)
@@ -453,4 +453,33 @@ func TestNATSURLVariableCounts(t *testing.T) {
 	if got := mustLoad(t, "-s", "nats://c:1").NATS.URL.Reveal(); got != "nats://c:1" {
 		t.Errorf("got %s", got)
 	}
+}
+
+// Whatever the file holds, Load ends, and says what is wrong in sentences.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{
+		"", "nats: {url: 'nats://a@b'}", "agents: {a: &a {tools: [x]}, b: {<<: *a}}", "defaults: {headers: {a: b}}",
+		"agents: {? [a] : b}", "1: 2", "nats: {? {a: b} : c}", "a: *b", "agents: {a: {<<: [*a]}}", "max_input_bytes: 1e9", "nats: !!binary x",
+		"log: !x {level: info}", "ephemeral_ttl: 2020-01-01", "agents: {a: {temperature: .nan}}",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "pi-worker.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		AddFlags(fs, ForWorker)
+		if err := fs.Parse([]string{"--config", path}); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := Load(fs)
+		if (cfg == nil) == (err == nil) {
+			t.Fatalf("got %v and %v", cfg, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "config: ") {
+			t.Fatal(err)
+		}
+	})
 }

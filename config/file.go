@@ -68,6 +68,11 @@ func readFile(path string, origin Origin) (*file, error) {
 	if root := doc.Content[0]; root.Kind != yaml.MappingNode && root.Tag != "!!null" {
 		return f, fmt.Errorf("config: reading %s:%d: want keys with values at the top", path, root.Line)
 	}
+	// Decoding finds keys that are there twice, and anchors that hold
+	// themselves, which walk must not meet.
+	if err := doc.Decode(&map[string]any{}); err != nil {
+		return f, fmt.Errorf("config: reading %s: %w", path, err)
+	}
 	f.data = bytes.Clone(data)
 	return f, f.walk(doc.Content[0], "")
 }

@@ -28,7 +28,6 @@ func Load(flags *pflag.FlagSet) (*Config, error) {
 	}
 	l.v.SetConfigType("yaml")
 	if err := l.v.ReadConfig(bytes.NewReader(l.file.data)); err != nil {
-		// A key twice; the rest would only be a consequence.
 		return nil, fmt.Errorf("config: reading %s: %w", path, err)
 	}
 	cfg := l.config()

@@ -15,8 +15,9 @@ const maxCoerceDepth = 64
 
 // coercer brings arguments nearer to their schema before validation: "5" for
 // a number becomes 5, true for a string "true". These are pi's rules, but a
-// value that an alternative accepts as it is stays, null for an optional key
-// means that the key is absent, and no value is made up for a required one.
+// value other than a string that an alternative accepts as it is stays, null
+// for an optional key means that the key is absent, and no value is made up
+// for a required one.
 type coercer struct {
 	schema  *argSchema
 	changed bool
@@ -82,11 +83,15 @@ func (c *coercer) resolve(ref string) any {
 }
 
 // alternatives takes the first branch that accepts the value as it is, or
-// else the first that accepts it coerced.
+// else the first that accepts it coerced. A string says little about what was
+// meant, for some models write everything as one: it goes to the first branch
+// that accepts it coerced, so that "5" is a number where number comes first.
 func (c *coercer) alternatives(v any, branches []any, depth int) any {
-	for _, b := range branches {
-		if c.schema.accepts(b, v) {
-			return c.coerce(v, b, depth)
+	if _, ok := v.(string); !ok {
+		for _, b := range branches {
+			if c.schema.accepts(b, v) {
+				return c.coerce(v, b, depth)
+			}
 		}
 	}
 	for _, b := range branches {

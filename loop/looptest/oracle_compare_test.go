@@ -101,6 +101,7 @@ func clean(v any) {
 				delete(cost, "stated")
 			}
 		}
+		dropFalse(v)
 		for _, item := range v {
 			clean(item)
 		}
@@ -108,6 +109,14 @@ func clean(v any) {
 		for _, item := range v {
 			clean(item)
 		}
+	}
+}
+
+// dropFalse removes "terminate": false from a tool's result, which says the
+// same as none.
+func dropFalse(m map[string]any) {
+	if m["terminate"] == false {
+		delete(m, "terminate")
 	}
 }
 
@@ -257,6 +266,7 @@ func beyond(list []any, n int) string {
 }
 
 func (c *comparer) object(path string, got, want map[string]any) {
+	dropFalse(want)
 	for k, w := range want {
 		g, ok := got[k]
 		if k == "x_toolCall" && !ok {

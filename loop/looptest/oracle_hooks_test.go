@@ -18,7 +18,7 @@ import (
 // configure builds the loop's configuration from the scenario.
 func (p *player) configure() error {
 	s, o := p.s, &p.s.Options
-	model, err := s.model(p.script.BaseURL())
+	model, err := s.model(p.script)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,8 @@ type stage struct {
 	sleep          int
 }
 
-// replay plays a scenario to its end.
+// replay plays a scenario to its end. It is called in a synctest bubble: the
+// scenario's times pass in virtual time, so that their order is certain.
 func replay(t *testing.T, s *scenario) *expectation {
 	p := &player{s: s, seen: map[int]int{}, executed: map[string]int{}, stageDone: make(chan struct{})}
 	p.got = expectation{Name: s.Name, Polls: map[string]int{"steering": 0, "followUp": 0}}
@@ -54,7 +55,7 @@ func replay(t *testing.T, s *scenario) *expectation {
 	for i, r := range s.Responses {
 		answers[i] = r
 	}
-	p.script = looptest.NewScript(answers...)
+	p.script = looptest.NewMemoryScript(answers...)
 	defer p.script.Close()
 	p.script.OnRequest(p.onRequest)
 	if err := p.configure(); err != nil {
@@ -336,9 +337,6 @@ func (p *player) polled(queue, answer string) {
 func (p *player) finish(t *testing.T) {
 	for _, r := range p.script.Requests() {
 		p.got.Requests = append(p.got.Requests, recordRequest(r, p.s))
-	}
-	if n := p.script.Pending(); n > 0 {
-		p.fault("%d of %d responses were not asked for", n, len(p.s.Responses))
 	}
 	if p.agent != nil {
 		st := p.agent.State()

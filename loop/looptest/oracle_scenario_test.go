@@ -261,9 +261,10 @@ func parseMessages(raw []json.RawMessage) ([]loop.Message, error) {
 }
 
 // model builds the real provider for the scenario, pointed at the script.
-func (s *scenario) model(baseURL string) (*openai.Model, error) {
+func (s *scenario) model(script *looptest.Script) (*openai.Model, error) {
+	baseURL := script.BaseURL()
 	cfg := openai.Config{
-		BaseURL: baseURL, API: s.Model.API,
+		BaseURL: baseURL, HTTPClient: script.Client(), API: s.Model.API,
 		Info: loop.ModelInfo{
 			ID: s.Model.ID, Name: s.Model.Name, API: s.Model.API, Provider: s.Model.Provider, BaseURL: baseURL,
 			Reasoning: s.Model.Reasoning, Input: s.Model.Input, Price: loop.Price(s.Model.Cost),

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 )
 
 //go:embed testdata/oracle.zip
@@ -43,6 +44,10 @@ var tally struct {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
+	if err := writeDivergent(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if tally.ran {
 		fmt.Printf("oracle: %d passed, %d failed, %d divergent\n", tally.passed, tally.failed, tally.divergent)
 	}
@@ -95,11 +100,15 @@ func testScenario(t *testing.T, fsys fs.FS, file, expectedFile string) {
 	var want expectation
 	readStrict(t, fsys, file, &s)
 	readStrict(t, fsys, expectedFile, &want)
-	got := replay(t, &s)
+	var got *expectation
+	synctest.Test(t, func(t *testing.T) { got = replay(t, &s) })
+	if t.Failed() {
+		return
+	}
 	checkInvariants(t, &s, got)
 	divergent = s.Divergence != nil
 	if divergent {
-		checkDivergent(t, &s, got, &want)
+		checkDivergent(t, &s, got)
 		return
 	}
 	if improve(&want) {

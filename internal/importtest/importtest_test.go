@@ -171,11 +171,16 @@ func TestNoDefaultLoggerBelowCmd(t *testing.T) {
 
 // Tests wait for what they wait for; time passes only in a bubble, where it
 // costs nothing. Whether code runs in a bubble is seen by its place: inside
-// a function that is handed to synctest.Test or to InBubble.
+// a function that is handed to synctest.Test or to InBubble. Any other sleep
+// must say on its line why it is there.
 func TestNoSleepingTests(t *testing.T) {
 	for _, s := range sources(t) {
 		if !s.test {
 			continue
+		}
+		reasons := map[int]bool{}
+		for _, c := range s.file.Comments {
+			reasons[s.fset.Position(c.Pos()).Line] = true
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
@@ -186,7 +191,7 @@ func TestNoSleepingTests(t *testing.T) {
 			if !ok {
 				return true
 			}
-			if isName(sel.X, "time") && sel.Sel.Name == "Sleep" {
+			if isName(sel.X, "time") && sel.Sel.Name == "Sleep" && !reasons[s.fset.Position(n.Pos()).Line] {
 				t.Errorf("%s: a test that sleeps outside a bubble", s.at(n))
 			}
 			return sel.Sel.Name != "InBubble" && (!isName(sel.X, "synctest") || sel.Sel.Name != "Test")

@@ -34,10 +34,12 @@ var table = map[string]rule{
 	"loop":          {theirs: []string{schema, xtext}}, // x/text: the validator's messages
 	"loop/openai":   {ours: []string{"loop"}, theirs: []string{openaiGo, gjson, sjson}},
 	"loop/looptest": {ours: []string{"loop"}},
+	// mkoracle packs the oracle's files for the tests.
+	"loop/looptest/mkoracle": {},
 
 	"subjects": {theirs: []string{natsGo}},
 	"config":   {theirs: []string{viper, pflag, yaml}},
-	"tools":    {ours: []string{"loop"}, theirs: []string{xsys}},
+	"tools":    {ours: []string{"loop"}, theirs: []string{xsys, xtext}},
 
 	"internal/session": {ours: []string{"subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
 	"worker":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},

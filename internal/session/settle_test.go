@@ -1,0 +1,160 @@
+package session_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pi-worker/pi-worker/internal/natstest"
+	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// lossy is a proxy before the server that can swallow what the server says,
+// and cut the connections.
+type lossy struct {
+	net.Listener
+	deaf atomic.Bool // swallow the server's bytes, acknowledgements among them
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newLossy(t *testing.T, server string) *lossy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &lossy{Listener: l}
+	p.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, c, up)
+			p.mu.Unlock()
+			p.wg.Go(func() { io.Copy(up, c); up.Close() })
+			p.wg.Go(func() { p.answers(c, up); c.Close() })
+		}
+	})
+	t.Cleanup(func() { l.Close(); p.cut(); p.wg.Wait() })
+	return p
+}
+
+func (p *lossy) answers(to, from net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if p.deaf.Load() {
+			continue
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (p *lossy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.Close()
+	}
+	p.conns = nil
+}
+
+func TestUnknownOutcomeSettledByLeaderRead(t *testing.T) {
+	for _, ephemeral := range []bool{false, true} {
+		b := start(t)
+		u := b.env.Server.ClientURL()[len("nats://"):]
+		proxy := newLossy(t, u)
+		nc, err := nats.Connect("nats://"+proxy.Addr().String(), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1))
+		b.must(err)
+		t.Cleanup(nc.Close)
+		far := openStore(t, &natstest.Env{NC: nc}, nil)
+		l, err := far.OpenLog(t.Context(), "s", b.fold("s"), "w")
+		b.must(err)
+		proxy.deaf.Store(true)
+		ev := waiting(1)
+		if ephemeral {
+			ev = delta("x")
+		}
+		b.must(l.Append(t.Context(), ev))
+		for len(b.records("s", session.From{})) < 2 { // until the broker has it
+			if t.Context().Err() != nil {
+				t.Fatal("never stored")
+			}
+		}
+		proxy.deaf.Store(false)
+		proxy.cut() // the acknowledgement never comes
+		b.append(l, waiting(2))
+		b.must(l.Close(t.Context()))
+		recs := b.records("s", session.From{})
+		if len(recs) != 3 {
+			t.Errorf("ephemeral %v: records\n%swant 3: nothing lost, nothing twice", ephemeral, types(recs))
+		}
+		b.fold("s")
+	}
+}
+
+// The same without the answer, when another worker was faster meanwhile.
+func TestUnknownOutcomeUnderAnotherOwnerIsFenced(t *testing.T) {
+	b := start(t)
+	proxy := newLossy(t, b.env.Server.ClientURL()[len("nats://"):])
+	nc, err := nats.Connect("nats://"+proxy.Addr().String(), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1))
+	b.must(err)
+	t.Cleanup(nc.Close)
+	far := openStore(t, &natstest.Env{NC: nc}, nil)
+	l, err := far.OpenLog(t.Context(), "s", b.fold("s"), "w")
+	b.must(err)
+	proxy.deaf.Store(true)
+	b.must(l.Append(t.Context(), waiting(1)))
+	for len(b.records("s", session.From{})) < 2 {
+		if t.Context().Err() != nil {
+			t.Fatal("never stored")
+		}
+	}
+	b.close(b.open("s", "other"))
+	proxy.deaf.Store(false)
+	proxy.cut()
+	if err := l.Flush(t.Context()); !errors.Is(err, session.ErrFenced) {
+		t.Errorf("flush: %v, want ErrFenced", err)
+	}
+	if err := l.Close(t.Context()); !errors.Is(err, session.ErrFenced) {
+		t.Errorf("close: %v, want ErrFenced", err)
+	}
+}
+
+// A log that is gone is somebody else's doing: the owner must fold again.
+func TestLogThatIsGoneFences(t *testing.T) {
+	b := start(t)
+	l := b.open("s", "w")
+	stream, err := b.env.JS.Stream(t.Context(), subjects.Names{}.EventsStream())
+	b.must(err)
+	b.must(stream.Purge(t.Context()))
+	b.must(l.Append(t.Context(), waiting(1)))
+	if err := l.Flush(t.Context()); !errors.Is(err, session.ErrFenced) {
+		t.Errorf("flush: %v, want ErrFenced", err)
+	}
+	if err := l.Close(t.Context()); !errors.Is(err, session.ErrFenced) {
+		t.Errorf("close: %v, want ErrFenced", err)
+	}
+	b.close(b.open("s", "w"))
+}

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -30,10 +31,10 @@ func arguments(s string) (args json.RawMessage, incomplete string) {
 		if a.repaired {
 			args = json.RawMessage(a.out)
 		}
-		return unwrap(args), ""
+		return oneLine(unwrap(args)), ""
 	}
 	if len(a.out) > 0 {
-		args = json.RawMessage(a.out)
+		args = oneLine(json.RawMessage(a.out))
 	}
 	if !isObject(args) || !json.Valid(args) {
 		args = json.RawMessage("{}")
@@ -51,6 +52,20 @@ func preview(s string) json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return args
+}
+
+// oneLine compacts arguments that have line breaks. A log has one event a
+// line, so they would come back from it compacted: this way a request has the
+// same bytes before and after a restart.
+func oneLine(args json.RawMessage) json.RawMessage {
+	if !bytes.ContainsAny(args, "\n\r") {
+		return args
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, args); err != nil {
+		return args // not whole: it is replaced by an empty object
+	}
+	return b.Bytes()
 }
 
 // unwrap opens an object that was encoded twice.

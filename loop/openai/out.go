@@ -110,12 +110,15 @@ func (s *sink) end(b *block) {
 	case b.textBlock != nil:
 		s.block(loop.UpdateTextEnd, b.index)
 		s.up.Content = b.textBlock.Text
+		s.up.Revised = s.up.Content != b.text.String()
 	case b.thinking != nil:
 		s.block(loop.UpdateThinkingEnd, b.index)
 		s.up.Content = b.thinking.Thinking
+		s.up.Revised = s.up.Content != b.text.String()
 	default:
 		s.block(loop.UpdateToolCallEnd, b.index)
 		s.up.ToolCall = b.call
+		s.up.Revised = string(b.call.Arguments) != b.text.String()
 	}
 	s.send()
 }

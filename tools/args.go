@@ -74,3 +74,6 @@ func textResult(text string, details any) loop.ToolResult {
 	}
 	return r
 }
+
+// emptyDetails are those of a result that has nothing to say.
+var emptyDetails = json.RawMessage("{}")

@@ -13,7 +13,7 @@
 // else, and only regular files and directories are opened, so that no pipe or
 // device blocks a worker. Links stay usable as long as they point inside.
 //
-// bash is not confined by this package: a command can read what the worker's
+// bash, which needs Linux, is not confined by this package: a command can read what the worker's
 // user can read. What this package does promise is that nothing a command
 // started outlives its call, that it gets no environment but the listed
 // variables, no standard input and no inherited descriptors, and that its

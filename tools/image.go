@@ -199,4 +199,3 @@ func mean(src image.Image, area image.Rectangle) color.Color {
 	n := uint64(area.Dx() * area.Dy())
 	return color.RGBA64{uint16(r / n), uint16(g / n), uint16(b / n), uint16(a / n)}
 }
-

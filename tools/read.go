@@ -187,4 +187,3 @@ func (w *window) result() (loop.ToolResult, error) {
 	}
 	return textResult(text, details), nil
 }
-

@@ -18,6 +18,7 @@ type updater func(loop.ToolResult)
 type builtin struct {
 	spec    loop.ToolSpec
 	prepare func(json.RawMessage) json.RawMessage // nil: none
+	aborted error
 	run     func(ctx context.Context, args json.RawMessage, update updater) (loop.ToolResult, error)
 }
 
@@ -33,7 +34,7 @@ func (b *builtin) PrepareArguments(args json.RawMessage) (json.RawMessage, error
 
 func (b *builtin) Execute(ctx context.Context, call loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {
 	if ctx.Err() != nil {
-		return loop.ToolResult{}, errAborted
+		return loop.ToolResult{}, b.aborted
 	}
 	if update == nil {
 		update = func(loop.ToolResult) {}
@@ -42,13 +43,15 @@ func (b *builtin) Execute(ctx context.Context, call loop.Call, update func(loop.
 }
 
 func (w *Workspace) tool(name string) loop.Tool {
-	b := &builtin{spec: loop.ToolSpec{
+	b := &builtin{aborted: errAborted, spec: loop.ToolSpec{
 		Name: name, Label: name, Description: descriptions[name],
 		Parameters: json.RawMessage(parameters[name]),
 	}}
 	switch name {
 	case "read":
 		b.run = w.read
+	case "bash":
+		b.run, b.aborted = w.bash, errors.New("Command aborted")
 	case "ls":
 		b.run = w.ls
 	default:

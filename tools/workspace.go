@@ -73,6 +73,8 @@ type Workspace struct {
 	dir  string // absolute, links resolved
 	root *os.Root
 	opt  Options
+	// isolated is how commands are isolated; "" is the best that works.
+	isolated isolation
 
 	mu     sync.Mutex
 	closed bool // guarded by mu
@@ -156,4 +158,11 @@ func (w *Workspace) Tools(names ...string) ([]loop.Tool, error) {
 		return nil, errors.Join(errs...)
 	}
 	return list, nil
+}
+
+func (w *Workspace) isolation() isolation {
+	if w.isolated != "" {
+		return w.isolated
+	}
+	return bestIsolation()
 }

@@ -150,7 +150,6 @@ func (a *Agent) begin(ctx context.Context, busy string) (context.Context, error)
 	}
 	a.idle = make(chan struct{})
 	ctx, a.cancel = context.WithCancelCause(ctx)
-	a.errText = ""
 	return ctx, nil
 }
 
@@ -193,6 +192,9 @@ func (a *Agent) take(name string, q *queue) []Message {
 // play passes a run's events on, keeping the state in step: an event's effect
 // is seen by whoever gets it.
 func (a *Agent) play(run iter.Seq2[Event, error], yield func(Event, error) bool) {
+	a.mu.Lock()
+	a.errText = ""
+	a.mu.Unlock()
 	for ev, err := range run {
 		if err == nil {
 			a.apply(ev)

@@ -391,6 +391,12 @@ func (p *player) contextHooks() error {
 			return messages, nil
 		}
 	}
+	if h.APIKeys == nil && p.cfg.Options.APIKey == "" {
+		// pi's provider demands a key; here that is the caller's to do.
+		p.cfg.APIKey = func(_ context.Context, provider string) (string, error) {
+			return "", fmt.Errorf("No API key for provider: %s", provider)
+		}
+	}
 	if h.APIKeys != nil {
 		calls := 0
 		p.cfg.APIKey = func(_ context.Context, provider string) (string, error) {

@@ -58,6 +58,10 @@ func replay(t *testing.T, s *scenario) *expectation {
 	p.script = looptest.NewMemoryScript(answers...)
 	defer p.script.Close()
 	p.script.OnRequest(p.onRequest)
+	if s.Divergence != nil {
+		// Where pi made fewer requests than it should have.
+		p.script.Otherwise(func(*looptest.Request) looptest.Answer { return looptest.Text("(more)") })
+	}
 	if err := p.configure(); err != nil {
 		t.Fatal(err)
 	}

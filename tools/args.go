@@ -1,46 +1,12 @@
 package tools
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
 
 	"github.com/pi-worker/pi-worker/loop"
 )
-
-// dropNulls takes optional arguments that are null for absent and refuses null
-// for the required ones, before the loop would make 0 or "null" of them. The
-// arguments given are not changed.
-func dropNulls(schema, args json.RawMessage) (json.RawMessage, error) {
-	if !bytes.Contains(args, []byte("null")) {
-		return args, nil
-	}
-	var s struct {
-		Required   []string
-		Properties map[string]json.RawMessage
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(schema, &s) != nil || json.Unmarshal(args, &members) != nil {
-		return args, nil // the loop says what is wrong
-	}
-	changed := false
-	for _, name := range s.Required {
-		if string(members[name]) == "null" {
-			return nil, fmt.Errorf("Argument %s must not be null", name)
-		}
-	}
-	for name := range s.Properties {
-		if string(members[name]) == "null" {
-			delete(members, name)
-			changed = true
-		}
-	}
-	if !changed {
-		return args, nil
-	}
-	return mustJSON(members), nil
-}
 
 // number is an optional numeric argument.
 type number = *float64

@@ -24,7 +24,7 @@ const (
 	// pace; then they come ten times slower.
 	manyUpdates = 1 << 20
 	// keeperTime is how long the keeper may take to end everything.
-	keeperTime = killTime + 2*time.Second
+	keeperTime = 7 * time.Second
 )
 
 // pipes are those between the worker and a keeper.

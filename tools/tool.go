@@ -26,10 +26,10 @@ func (b *builtin) Spec() loop.ToolSpec { return b.spec }
 
 // PrepareArguments accepts the forms of arguments that models write.
 func (b *builtin) PrepareArguments(args json.RawMessage) (json.RawMessage, error) {
-	if b.prepare != nil {
-		args = b.prepare(args)
+	if b.prepare == nil {
+		return args, nil
 	}
-	return dropNulls(b.spec.Parameters, args)
+	return b.prepare(args), nil
 }
 
 func (b *builtin) Execute(ctx context.Context, call loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {

@@ -30,6 +30,8 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root.SetVersionTemplate("pi-worker {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -39,7 +41,7 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 	runner := runCommand(errOut)
 	root.RunE = runner.RunE
 	root.Flags().AddFlagSet(runner.Flags())
-	root.AddCommand(runner, devCommand(out, errOut), configCommand(out))
+	root.AddCommand(runner, devCommand(out, errOut), configCommand(out), healthcheckCommand(out))
 	return root
 }
 

@@ -41,6 +41,9 @@ type Config struct {
 	// Agent gives what a prompt runs with. It is called for each run, also
 	// when one is resumed.
 	Agent func(context.Context, AgentRequest) (*Agent, error)
+	// Left is called when the worker has given a session up, after its last
+	// run there; nil is not called. It must not block.
+	Left func(session string)
 	// Grace is how long turns may go on after Run's context ended; 0 hands
 	// over at once.
 	Grace time.Duration

@@ -167,7 +167,12 @@ func (w *Worker) own(work context.Context, stopping <-chan struct{}, c *session.
 	}
 	ctx, cancel := c.Context(work)
 	defer cancel()
-	o.leave(o.serve(ctx))
+	err := o.serve(ctx)
+	if w.cfg.Left != nil {
+		// Before the bell is given back: this worker may be the next owner.
+		w.cfg.Left(o.session)
+	}
+	o.leave(err)
 }
 
 func (w *Worker) enter(o *owner) (before *owner) {

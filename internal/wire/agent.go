@@ -24,8 +24,9 @@ type Agents struct {
 	cfg *config.Config
 	log *slog.Logger
 
-	mu     sync.Mutex // guards models
+	mu     sync.Mutex // guards what is below
 	models map[modelKey]*openai.Model
+	temp   map[string]string // temporary workspaces by session
 }
 
 // modelKey tells models apart.
@@ -36,7 +37,7 @@ type modelKey struct {
 
 // NewAgents keeps nothing open until the first prompt.
 func NewAgents(cfg *config.Config, log *slog.Logger) *Agents {
-	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}}
+	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}}
 }
 
 // Close closes the models' idle connections.
@@ -59,7 +60,7 @@ func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
 	}
 	return worker.Config{
 		NATS: nc, Names: Names(a.cfg), ID: w.ID, Version: version,
-		Sessions: w.Sessions, Agent: a.Agent, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
+		Sessions: w.Sessions, Agent: a.Agent, Left: a.left, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
 		MaxAttempts: w.MaxAttempts, EphemeralTTL: ttl,
 		Ensure: EnsureOptions(a.cfg), Logger: a.log, Secrets: a.secrets(),
 	}

@@ -25,7 +25,7 @@ func (r *run) answer(ctx context.Context) (*AssistantMessage, bool) {
 		if !again {
 			return msg, r.finishAnswer(msg, &a, &retry)
 		}
-		if a.started && !r.emit(&MessageDiscarded{Reason: msg.ErrorMessage}) {
+		if a.started && !r.emit(&MessageDiscarded{Attempt: retry.count, Reason: msg.ErrorMessage}) {
 			return nil, false
 		}
 		if !r.emit(retry.start(msg, delay)) {

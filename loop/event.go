@@ -74,7 +74,10 @@ type (
 		Reason  string
 	}
 	// MessageDiscarded takes back a half-streamed answer.
-	MessageDiscarded struct{ Reason string }
+	MessageDiscarded struct {
+		Attempt int // which attempt at the answer it was, from 1; 0 unknown
+		Reason  string
+	}
 	// InputReturned says that an input will not be delivered.
 	InputReturned struct {
 		Kind   string // "prompt", "steer", "followup"

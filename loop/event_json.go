@@ -66,6 +66,9 @@ func appendOwn(dst []byte, ev Event) []byte {
 		dst = stringField(dst, `,"reason":`, e.Reason)
 	case *MessageDiscarded:
 		dst = append(dst, `{"type":"message_discarded"`...)
+		if e.Attempt != 0 {
+			dst = intField(dst, `,"attempt":`, int64(e.Attempt))
+		}
 		dst = stringField(dst, `,"reason":`, e.Reason)
 	case *InputReturned:
 		dst = appendString(append(dst, `{"type":"input_returned","kind":`...), e.Kind)

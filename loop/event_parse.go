@@ -303,10 +303,14 @@ func (s *scanner) ownEvent(kind string) Event {
 	case "message_discarded":
 		e := new(MessageDiscarded)
 		s.members(func(key string) bool {
-			if key != "reason" {
+			switch key {
+			case "attempt":
+				e.Attempt = int(s.int())
+			case "reason":
+				e.Reason = s.string()
+			default:
 				return false
 			}
-			e.Reason = s.string()
 			return true
 		})
 		return e

@@ -136,7 +136,7 @@ func (x *Expander) ends(ev Event) (*TurnEnd, *AgentEnd) {
 	case *AgentEnd:
 		full := *e
 		if e.Messages == nil {
-			full.Messages = x.t.RunMessages()
+			full.Messages = x.t.runMessages()
 		}
 		return nil, &full
 	}

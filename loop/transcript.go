@@ -190,16 +190,8 @@ func (t *Transcript) Open() *OpenRun {
 	return o
 }
 
-// History returns the messages before the open or last run.
-func (t *Transcript) History() []Message {
-	if t.run == nil {
-		return t.Messages()
-	}
-	return slices.Clip(t.messages[:t.run.base])
-}
-
-// RunMessages returns the finished messages of the open or last run.
-func (t *Transcript) RunMessages() []Message {
+// runMessages returns the finished messages of the open or last run.
+func (t *Transcript) runMessages() []Message {
 	if t.run == nil {
 		return nil
 	}

@@ -60,5 +60,18 @@ func appendControl(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
+// clean is s without replacement characters and bytes that are no UTF-8.
+func clean(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsRune(s, utf8.RuneError) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError {
+			return -1
+		}
+		return r
+	}, s)
+}
+
 // blank reports whether s has nothing that a model could read.
 func blank(s string) bool { return strings.TrimSpace(s) == "" }

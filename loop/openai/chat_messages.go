@@ -11,7 +11,7 @@ import (
 // chatMessages is the conversation in the shape of Chat Completions.
 func (m *Model) chatMessages(req *loop.Request) []chatMessage {
 	var out []chatMessage
-	if req.SystemPrompt != "" {
+	if clean(req.SystemPrompt) != "" {
 		role := "system"
 		if m.cfg.Info.Reasoning && m.compat.developer {
 			role = "developer"
@@ -119,8 +119,8 @@ func (m *Model) chatAssistant(a *assistant) (chatMessage, bool) {
 	for _, b := range a.blocks {
 		switch b := b.(type) {
 		case *loop.Text:
-			if !blank(b.Text) {
-				texts = append(texts, b.Text)
+			if t := clean(b.Text); !blank(t) {
+				texts = append(texts, t)
 			}
 		case *loop.Thinking:
 			if !blank(b.Thinking) || isObject([]byte(b.Signature)) {

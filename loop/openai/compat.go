@@ -38,7 +38,8 @@ type Compat struct {
 	// RequiresMistralToolIDs turns call ids into nine letters and digits.
 	RequiresMistralToolIDs *bool `json:"requiresMistralToolIds,omitempty"`
 	// RequiresEncryptedReasoning leaves out earlier reasoning items without
-	// encrypted content: a server that stores nothing does not find them.
+	// encrypted content, and the ids of their calls: a server that stores
+	// nothing does not find them (Responses).
 	RequiresEncryptedReasoning *bool `json:"requiresEncryptedReasoning,omitempty"`
 	// ThinkingFormat is how reasoning is switched on: "openai", "openrouter",
 	// "deepseek", "together", "zai", "qwen" or "qwen-chat-template".

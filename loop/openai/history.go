@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -134,26 +135,32 @@ func (h *historian) assistant(msg *loop.AssistantMessage) {
 }
 
 // callID is the id of a call as it is sent: never empty, never twice in a
-// message.
+// message. Of the two parts of a Responses id the first one names the call.
 func (h *historian) callID(tc *loop.ToolCall, a *assistant, used map[string]bool) string {
 	id := tc.ID
 	if !a.same && id != "" {
 		id = h.normalize(id, a.msg)
 	}
-	if id == "" {
-		id = "call_" + strconv.Itoa(h.index)
+	name, item := id, ""
+	if at := strings.IndexByte(id, '|'); at >= 0 && h.m.cfg.API == Responses {
+		name, item = id[:at], id[at:]
 	}
-	if h.m.compat.mistralIDs {
-		id = mistralID(id)
+	switch {
+	case name == "":
+		name = "call_" + strconv.Itoa(h.index)
+	case len(name) > 64 && h.m.cfg.API == Responses:
+		name = "call_" + shortHash(name)
 	}
-	for base, n := id, 2; used[id]; n++ {
-		id = fmt.Sprintf("%s_%d", base, n)
+	for base, n := name, 1; n == 1 || used[name]; n++ {
+		if n > 1 {
+			name = fmt.Sprintf("%s_%d", base, n)
+		}
 		if h.m.compat.mistralIDs {
-			id = mistralID(id)
+			name = mistralID(name)
 		}
 	}
-	used[id] = true
-	return id
+	used[name] = true
+	return name + item
 }
 
 // foreign is another model's answer: thinking is plain text, opaque marks are
@@ -177,25 +184,26 @@ func foreign(blocks []loop.Block) []loop.Block {
 	return out
 }
 
-// visible replaces images that the model cannot see; several in a row become
-// one line.
+// visible is what the model can take of a content: images that it cannot see
+// are named instead, several in a row once; blocks that nobody knows are gone.
 func (m *Model) visible(blocks []loop.Block, placeholder string) []loop.Block {
-	if m.sees() {
-		return blocks
-	}
 	out := make([]loop.Block, 0, len(blocks))
 	replaced := false
 	for _, b := range blocks {
-		if _, ok := b.(*loop.Image); ok {
+		switch b := b.(type) {
+		case *loop.Text:
+			replaced = b.Text == placeholder
+			out = append(out, b)
+		case *loop.Image:
+			if m.sees() && b.Data != "" {
+				out = append(out, b)
+				continue
+			}
 			if !replaced {
 				out = append(out, &loop.Text{Text: placeholder})
 			}
 			replaced = true
-			continue
 		}
-		t, ok := b.(*loop.Text)
-		replaced = ok && t.Text == placeholder
-		out = append(out, b)
 	}
 	return out
 }
@@ -212,7 +220,7 @@ func resultText(blocks []loop.Block) string {
 			images = true
 		}
 	}
-	s := strings.Join(parts, "\n")
+	s := clean(strings.Join(parts, "\n"))
 	switch {
 	case s != "":
 		return s
@@ -234,7 +242,7 @@ func hasImages(blocks []loop.Block) bool {
 func appendDataURL(dst []byte, img *loop.Image) []byte {
 	mime := img.MIMEType
 	if mime == "" {
-		mime = "application/octet-stream"
+		mime = "image/png"
 	}
 	return appendString(dst, "data:"+mime+";base64,"+img.Data)
 }
@@ -277,7 +285,7 @@ func toolName(name string, offered []loop.ToolSpec) string {
 
 // argumentText is what a call's arguments are sent back as.
 func argumentText(tc *loop.ToolCall) string {
-	if len(tc.Arguments) == 0 {
+	if !json.Valid(tc.Arguments) {
 		return "{}"
 	}
 	return string(tc.Arguments)

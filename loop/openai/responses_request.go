@@ -84,7 +84,7 @@ func (w *inputWriter) item() {
 }
 
 func (w *inputWriter) write() {
-	if w.req.SystemPrompt != "" {
+	if clean(w.req.SystemPrompt) != "" {
 		role := "system"
 		if w.m.cfg.Info.Reasoning && w.m.compat.developer {
 			role = "developer"
@@ -125,12 +125,8 @@ func (w *inputWriter) user(e *entry) bool {
 
 // parts appends texts and images.
 func (w *inputWriter) parts(blocks []loop.Block) {
-	n := 0
-	for _, b := range blocks {
-		if _, ok := b.(*loop.UnknownBlock); ok {
-			continue
-		}
-		if n++; n > 1 {
+	for i, b := range blocks {
+		if i > 0 {
 			w.b = append(w.b, ',')
 		}
 		switch b := b.(type) {
@@ -239,12 +235,15 @@ func (w *inputWriter) text(t *loop.Text, n int) {
 }
 
 // call appends a function call. The item id is left out where the server would
-// look for reasoning that is not sent.
+// look for reasoning that is not sent: the id names a pair.
 func (w *inputWriter) call(c *call, a *assistant, skipped bool) {
 	id, item, _ := strings.Cut(c.id, "|")
 	info := &w.m.cfg.Info
 	other := a.msg.Model != info.ID && a.msg.Provider == info.Provider && a.msg.API == info.API
-	if (other || skipped) && strings.HasPrefix(item, "fc_") {
+	if w.m.compat.encrypted && (skipped || !strings.HasPrefix(item, "fc") || len(item) > 64) {
+		item = ""
+	}
+	if other && strings.HasPrefix(item, "fc_") {
 		item = ""
 	}
 	w.item()

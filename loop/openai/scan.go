@@ -51,6 +51,9 @@ func (p *parser) space() {
 
 // peek is the first byte of the next value, 0 at the end.
 func (p *parser) peek() byte {
+	if p.i < len(p.b) && p.b[p.i] > ' ' {
+		return p.b[p.i]
+	}
 	p.space()
 	if p.i < len(p.b) {
 		return p.b[p.i]
@@ -98,11 +101,14 @@ func (p *parser) more(end byte) bool {
 // key is a field's name, unescaped.
 func (p *parser) key() []byte {
 	raw := p.str()
-	if p.peek() != ':' {
+	if p.i < len(p.b) && p.b[p.i] == ':' {
+		p.i++
+	} else if p.peek() == ':' {
+		p.i++
+	} else {
 		p.fail()
 		return nil
 	}
-	p.i++
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw
 	}
@@ -118,6 +124,17 @@ func (p *parser) str() []byte {
 		return nil
 	}
 	start := p.i + 1
+	// Most strings are short: a call for each would cost more than the bytes.
+	near := p.b[start:min(len(p.b), start+24)]
+	for j, c := range near {
+		if c == '"' {
+			p.i = start + j + 1
+			return near[:j:j]
+		}
+		if c == '\\' {
+			break
+		}
+	}
 	for i := start; i < len(p.b); {
 		j := bytes.IndexByte(p.b[i:], '"')
 		if j < 0 {

@@ -237,6 +237,26 @@ func TestFullUpdateHasPiShape(t *testing.T) {
 	}
 }
 
+// TestFullStartHasPiShape: a program for pi may look into the content of a
+// message that has only begun.
+func TestFullStartHasPiShape(t *testing.T) {
+	ev := &loop.MessageStart{Message: &loop.AssistantMessage{API: "a", Provider: "p", Model: "m"}}
+	want := `{"type":"message_start","message":{"role":"assistant","content":[],"api":"a","provider":"p","model":"m","usage":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"totalTokens":0,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}},"stopReason":"stop"}}`
+	full := loop.AppendEvent(nil, ev)
+	if string(full) != want {
+		t.Errorf("got  %s\nwant %s", full, want)
+	}
+	back, err := loop.ParseEvent(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range []loop.Event{ev, back} {
+		if got, want := string(loop.AppendWire(nil, ev)), `{"type":"message_start","message":{"role":"assistant","api":"a","provider":"p","model":"m"}}`; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 func TestMarshalerAgreesWithEncodingJSON(t *testing.T) {
 	in := loop.Messages{loop.NewUserText("a"), &loop.CustomMessage{CustomRole: "note", Raw: json.RawMessage(`{"role":"note"}`)}}
 	b, err := json.Marshal(in)

@@ -12,7 +12,7 @@ import (
 func AppendEvent(dst []byte, ev Event) []byte {
 	switch e := ev.(type) {
 	case *MessageStart:
-		return appendMessageEvent(dst, `{"type":"message_start","message":`, e.Message)
+		return e.appendFull(dst)
 	case *MessageUpdate:
 		return e.appendFull(dst)
 	case *ToolExecutionUpdate:
@@ -109,6 +109,18 @@ func (e *AgentSettled) append(dst []byte) []byte {
 	}
 	dst = stringField(dst, `,"promptId":`, e.PromptID)
 	return stringField(dst, `,"errorMessage":`, e.ErrorMessage)
+}
+
+// appendFull writes the start of a streamed answer as pi does, with an empty
+// content.
+func (e *MessageStart) appendFull(dst []byte) []byte {
+	const head = `{"type":"message_start","message":`
+	if a, ok := e.Message.(*AssistantMessage); ok && a.bare() {
+		so := *a
+		so.Content = []Block{}
+		return append(so.appendPartial(append(dst, head...)), '}')
+	}
+	return appendMessageEvent(dst, head, e.Message)
 }
 
 func appendMessageEvent(dst []byte, head string, m Message) []byte {

@@ -49,7 +49,9 @@ func appendMessageHead(dst []byte, m Message) []byte {
 		dst = timeField(append(dst, `{"role":"user"`...), m.Timestamp)
 	case *AssistantMessage:
 		dst = m.appendModel(append(dst, `{"role":"assistant"`...))
-		dst = stringField(dst, `,"stopReason":`, string(m.StopReason))
+		if !m.begins() {
+			dst = stringField(dst, `,"stopReason":`, string(m.StopReason))
+		}
 		dst = timeField(dst, m.Timestamp)
 		dst = stringField(dst, `,"responseId":`, m.ResponseID)
 	case *ToolResultMessage:
@@ -60,6 +62,12 @@ func appendMessageHead(dst []byte, m Message) []byte {
 		return append(dst, "null"...)
 	}
 	return append(dst, '}')
+}
+
+// begins says that this is the start of a streamed answer, which pi's full
+// form gives a stop reason as well.
+func (m *AssistantMessage) begins() bool {
+	return m.StopReason == StopStop && len(m.Content) == 0 && m.Usage == (Usage{})
 }
 
 func (e *MessageUpdate) appendWire(dst []byte) []byte {

@@ -10,6 +10,8 @@ import (
 type logger struct {
 	log *slog.Logger
 
+	dead chan struct{} // closed at the first fatal line
+
 	mu   sync.Mutex
 	last string // last error or fatal line
 }
@@ -31,6 +33,21 @@ func (l *logger) keep(format string, v []any) string {
 func (l *logger) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
 func (l *logger) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
 func (l *logger) Errorf(format string, v ...any)  { l.log.Error(l.keep(format, v)) }
-func (l *logger) Fatalf(format string, v ...any)  { l.log.Error(l.keep(format, v)) }
-func (l *logger) Debugf(string, ...any)           {}
-func (l *logger) Tracef(string, ...any)           {}
+
+// Fatalf is how the server says that it gives up; it does not exit.
+func (l *logger) Fatalf(format string, v ...any) {
+	l.log.Error(l.keep(format, v))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.dead:
+	default:
+		close(l.dead)
+	}
+}
+
+// Debugf and Tracef are switched off at the server.
+func (l *logger) Debugf(string, ...any) {}
+
+// Tracef discards.
+func (l *logger) Tracef(string, ...any) {}

@@ -70,7 +70,7 @@ func Start(cfg Config) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	log := &logger{log: cfg.Logger}
+	log := &logger{log: cfg.Logger, dead: make(chan struct{})}
 	if log.log == nil {
 		log.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -90,16 +90,28 @@ func Start(cfg Config) (_ *Server, err error) {
 	}
 	s.srv.SetLoggerV2(log, false, false, false)
 	s.srv.Start()
-	if !s.srv.ReadyForConnections(cfg.ReadyTimeout) {
-		if fatal := log.fatal(); fatal != "" {
-			return nil, fmt.Errorf("natsd: starting: %s", fatal)
-		}
-		return nil, fmt.Errorf("natsd: not ready within %v", cfg.ReadyTimeout)
-	}
-	if !s.srv.JetStreamEnabled() {
-		return nil, fmt.Errorf("natsd: JetStream can't use %s: %s", cfg.Dir, log.fatal())
+	if err := s.ready(log, cfg.ReadyTimeout); err != nil {
+		return nil, fmt.Errorf("natsd: starting with folder %s: %w", cfg.Dir, err)
 	}
 	return s, nil
+}
+
+// ready waits until the server takes connections, or says why it never will.
+func (s *Server) ready(log *logger, timeout time.Duration) error {
+	for end := time.Now().Add(timeout); !s.srv.ReadyForConnections(100 * time.Millisecond); {
+		select {
+		case <-log.dead:
+			return errors.New(log.fatal())
+		default:
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not ready within %v", timeout)
+		}
+	}
+	if !s.srv.JetStreamEnabled() {
+		return fmt.Errorf("JetStream is not enabled: %s", log.fatal())
+	}
+	return nil
 }
 
 // checkPort finds out before the server does, which would only log it.

@@ -119,7 +119,7 @@ type Claim struct {
 	bell    *nats.Msg
 	ackWait time.Duration
 
-	lost   context.Context // ends with ErrLeaseLost, or with nil cause at the end
+	lost   context.Context // ends with the cause ErrLeaseLost, or with another when the claim ends
 	cancel context.CancelCauseFunc
 	beats  context.CancelFunc
 	wg     sync.WaitGroup
@@ -147,7 +147,11 @@ func (c *Claim) Lost() <-chan struct{} { return c.lost.Done() }
 // cause is then ErrLeaseLost.
 func (c *Claim) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(c.lost, func() { cancel(ErrLeaseLost) })
+	stop := context.AfterFunc(c.lost, func() {
+		if errors.Is(context.Cause(c.lost), ErrLeaseLost) {
+			cancel(ErrLeaseLost)
+		}
+	})
 	return ctx, func() {
 		stop()
 		cancel(context.Canceled)

@@ -100,6 +100,10 @@ type folder struct {
 
 func (f *folder) apply(rec *Record) error {
 	st := f.state
+	if rec.Seq == 0 { // a stranger's
+		st.TailSeq = rec.StreamSeq
+		return nil
+	}
 	if err := f.check(rec); err != nil {
 		return err
 	}
@@ -122,7 +126,7 @@ func (f *folder) check(rec *Record) error {
 		return fmt.Errorf("%w: session %s, stream sequence %d: record %d.%d of epoch %s follows %d.%d of %s: %s", ErrBroken,
 			rec.Session, rec.StreamSeq, rec.Seq, rec.Sub, rec.Epoch, st.Seq, st.Sub, st.Epoch, rule)
 	}
-	first := st.TailSeq == 0 // retention may have taken what was before
+	first := st.Seq == 0 // retention may have taken what was before
 	switch {
 	case first:
 	case rec.Sub == 0 && rec.Seq != st.Seq+1, rec.Sub > 0 && rec.Seq != st.Seq:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -76,7 +77,7 @@ func (s *Store) publishInput(ctx context.Context, session string, kind subjects.
 	if in.TraceParent != "" {
 		msg.Header.Set(subjects.HeaderTraceParent, in.TraceParent)
 	}
-	ack, err := s.publish(ctx, msg)
+	ack, err := s.publishTwice(ctx, msg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrNoResponders) {
 		return Receipt{}, fmt.Errorf("publishing %s to %s: %w", kind, s.names.InboxStream(), ErrNoStream)
 	}
@@ -96,6 +97,25 @@ func (s *Store) publishInput(ctx context.Context, session string, kind subjects.
 func isFull(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.ErrorCode == codeMaxPerSubject && strings.Contains(api.Description, "per subject")
+}
+
+// publishTwice publishes again after an unknown outcome, or when the stream has
+// no leader; the message's id lets the broker keep one of them.
+func (s *Store) publishTwice(ctx context.Context, msg *nats.Msg) (ack *jetstream.PubAck, err error) {
+	for range 2 {
+		ack, err = s.publish(ctx, msg)
+		leaderless := errors.Is(err, nats.ErrNoResponders)
+		if !leaderless && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return ack, err
+		}
+		if leaderless {
+			select {
+			case <-time.After(250 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return ack, err
 }
 
 // publish stores one message and returns the broker's answer, or its refusal

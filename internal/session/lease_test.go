@@ -69,6 +69,9 @@ func TestLeaseExpiresAndAnotherClaims(t *testing.T) {
 			t.Errorf("the other lease ended too: %v", context.Cause(work))
 		}
 		b.must(first.Remove(t.Context()))
+		if work.Err() != nil {
+			t.Errorf("removing the bell ended its work: %v", context.Cause(work))
+		}
 		e.NC.Close()
 	})
 }

@@ -28,7 +28,12 @@ type place struct {
 	next   uint64    // stream sequence to go on from, at least 1
 	time   time.Time // instead of next, at the beginning only
 	expect uint64    // Pi-Seq of the next durable record, 0 unknown
-	sub    uint64    // Pi-Sub of the last record
+}
+
+// tailMark is where a log ended when it was looked at.
+type tailMark struct {
+	stream uint64 // stream sequence; 0 without a record, or to read for ever
+	seq    uint64 // Pi-Seq, 0 unknown
 }
 
 // Read gives the records from a place up to the tail that the log has when
@@ -40,7 +45,7 @@ func (s *Store) Read(ctx context.Context, session string, from From) iter.Seq2[*
 			yield(nil, err)
 			return
 		}
-		if end == 0 || at.next > end {
+		if end.stream == 0 || at.next > end.stream {
 			return
 		}
 		s.records(ctx, session, at, end, yield)
@@ -58,46 +63,51 @@ func (s *Store) Tail(ctx context.Context, session string, from From) iter.Seq2[*
 			yield(nil, err)
 			return
 		}
-		s.records(ctx, session, at, 0, yield)
+		s.records(ctx, session, at, tailMark{}, yield)
 	}
 }
 
-// begin finds the place that from means, and the tail's stream sequence, 0 if
-// there is no record.
-func (s *Store) begin(ctx context.Context, session string, from From) (at place, end uint64, err error) {
+// begin finds the place that from means, and where the log ends now.
+func (s *Store) begin(ctx context.Context, session string, from From) (at place, end tailMark, err error) {
 	if _, err := subjects.ParseSession(session); err != nil {
-		return place{}, 0, err
+		return place{}, tailMark{}, err
 	}
 	stream := s.names.EventsStream()
 	m, err := s.last(ctx, stream, s.names.Events(session))
 	if errors.Is(err, errNotFound) {
 		if !from.Wait {
 			if err := s.known(ctx, session); err != nil {
-				return place{}, 0, err
+				return place{}, tailMark{}, err
 			}
 		}
-		return place{next: 1, expect: 1}, 0, nil
+		return place{next: 1, expect: 1}, tailMark{}, nil
 	}
 	if err != nil {
-		return place{}, 0, explain("reading the log's end", err)
+		return place{}, tailMark{}, explain("reading the log's end", err)
 	}
-	rec, err := readHead(session, m.seq, m.time, m.header)
-	if err != nil {
-		return place{}, 0, err
+	rec := &Record{Session: session, StreamSeq: m.seq}
+	if !isForeign(m.header) {
+		if rec, err = readHead(session, m.seq, m.time, m.header); err != nil {
+			return place{}, tailMark{}, err
+		}
 	}
+	end = tailMark{stream: m.seq, seq: rec.Seq}
 	switch {
 	case from.Seq > 0:
 		at, err = s.beginSeq(ctx, from)
 	case !from.Time.IsZero():
 		at = place{next: 1, time: from.Time}
 	case from.Now:
-		at = place{next: m.seq + 1, expect: rec.Seq + 1, sub: rec.Sub}
+		at = place{next: m.seq + 1}
+		if rec.Seq > 0 {
+			at.expect = rec.Seq + 1
+		}
 	case from.LastSettled:
 		at, err = s.beginSettled(ctx, rec, m.data)
 	default:
 		at = place{next: 1, expect: 1}
 	}
-	return at, m.seq, err
+	return at, end, err
 }
 
 // beginSeq tells a hole at the beginning: from.Expect is exact; otherwise what
@@ -155,13 +165,15 @@ func (s *Store) known(ctx context.Context, session string) error {
 	return fmt.Errorf("%w: %s", ErrUnknownSession, session)
 }
 
-// records gives records from a place on, to the stream sequence end or, if
-// that is 0, for ever.
-func (s *Store) records(ctx context.Context, session string, at place, end uint64, yield func(*Record, error) bool) {
+// records gives records from a place on, to the mark or for ever.
+func (s *Store) records(ctx context.Context, session string, at place, end tailMark, yield func(*Record, error) bool) {
 	for m, err := range s.messages(ctx, session, at, end) {
 		if err != nil {
 			yield(nil, err)
 			return
+		}
+		if isForeign(m.header) {
+			continue
 		}
 		rec, err := s.decode(ctx, session, m)
 		if err != nil {
@@ -201,16 +213,18 @@ func (at *place) step(rec *Record) (gap *Gap) {
 			gap.From = gap.To
 		}
 	}
-	at.next, at.expect, at.sub = rec.StreamSeq+1, rec.Seq+1, rec.Sub
+	at.next, at.expect = rec.StreamSeq+1, rec.Seq+1
 	return gap
 }
 
 // messages gives the log's messages from a place on. Short logs are read by
 // single gets; the rest by a consumer, which is made again whenever it is lost.
-func (s *Store) messages(ctx context.Context, session string, at place, end uint64) iter.Seq2[*message, error] {
+func (s *Store) messages(ctx context.Context, session string, at place, end tailMark) iter.Seq2[*message, error] {
 	return func(yield func(*message, error) bool) {
-		if end > 0 && at.time.IsZero() {
-			done, err := s.probe(ctx, session, &at, end, yield)
+		// Where the numbers tell that it is long, it need not be tried.
+		long := at.expect > 0 && end.seq > at.expect+probes
+		if end.stream > 0 && !long && at.time.IsZero() {
+			done, err := s.probe(ctx, session, &at, end.stream, yield)
 			if err != nil {
 				yield(nil, err)
 			}
@@ -218,7 +232,7 @@ func (s *Store) messages(ctx context.Context, session string, at place, end uint
 				return
 			}
 		}
-		s.consume(ctx, session, at, end, yield)
+		s.consume(ctx, session, at, end.stream, yield)
 	}
 }
 
@@ -329,18 +343,25 @@ func (s *Store) forget(cons jetstream.Consumer) {
 // result says it again when it ends.
 func (s *Store) raw(ctx context.Context, session string) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
-		_, end, err := s.begin(ctx, session, From{Wait: true})
+		at, end, err := s.begin(ctx, session, From{Wait: true})
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		if end == 0 {
+		if end.stream == 0 {
 			return
 		}
-		for m, err := range s.messages(ctx, session, place{next: 1}, end) {
+		for m, err := range s.messages(ctx, session, at, end) {
 			if err != nil {
 				yield(nil, err)
 				return
+			}
+			if isForeign(m.header) {
+				// Not in the state, but the next append is on top of it.
+				if !yield(&Record{StreamSeq: m.seq}, nil) {
+					return
+				}
+				continue
 			}
 			rec, err := readHead(session, m.seq, m.time, m.header)
 			if err == nil && rec.Sub == 0 {

@@ -112,6 +112,11 @@ func parseHead(h nats.Header) (hd head, err error) {
 	return hd, nil
 }
 
+// isForeign says that a message on the events subject is no worker's: it has
+// no epoch. Anybody who may publish there can write one, so readers pass over
+// it; the fence makes the owner fold again.
+func isForeign(h nats.Header) bool { return h.Get(subjects.HeaderEpoch) == "" }
+
 // readHead makes a Record of a message's headers, without its events.
 func readHead(session string, seq uint64, at time.Time, h nats.Header) (*Record, error) {
 	hd, err := parseHead(h)

@@ -158,3 +158,29 @@ func TestLogThatIsGoneFences(t *testing.T) {
 	}
 	b.close(b.open("s", "w"))
 }
+
+// Anybody who may publish can write on the events subject. That stops the
+// owner, and the next one goes on.
+func TestStrangersRecordIsPassedOver(t *testing.T) {
+	b := start(t)
+	l := b.open("s", "w")
+	b.append(l, waiting(1))
+	_, err := b.env.JS.Publish(t.Context(), "agent.s.events", []byte("garbage"))
+	b.must(err)
+	if n := len(b.records("s", session.From{})); n != 2 {
+		t.Errorf("%d records, want the owner's 2", n)
+	}
+	b.must(l.Append(t.Context(), waiting(2)))
+	if err := l.Flush(t.Context()); !errors.Is(err, session.ErrFenced) {
+		t.Errorf("flush: %v, want ErrFenced", err)
+	}
+	if err := l.Close(t.Context()); !errors.Is(err, session.ErrFenced) {
+		t.Errorf("close: %v, want ErrFenced", err)
+	}
+	l = b.open("s", "w")
+	b.append(l, waiting(2))
+	b.close(l)
+	if st := b.fold("s"); st.Seq != 4 || st.Epoch.N != 2 {
+		t.Errorf("state at %d, epoch %v, want 4 and 2", st.Seq, st.Epoch)
+	}
+}

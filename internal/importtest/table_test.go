@@ -34,8 +34,9 @@ var table = map[string]rule{
 	"loop":          {theirs: []string{schema, xtext}}, // x/text: the validator's messages
 	"loop/openai":   {ours: []string{"loop"}, theirs: []string{openaiGo, gjson, sjson}},
 	"loop/looptest": {ours: []string{"loop"}},
-	// mkoracle packs the oracle's files for the tests.
+	// The mkoracles pack the oracles' files for the tests.
 	"loop/looptest/mkoracle": {},
+	"tools/mkoracle":         {},
 
 	"subjects": {theirs: []string{natsGo}},
 	"config":   {theirs: []string{viper, pflag, yaml}},

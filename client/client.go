@@ -70,7 +70,8 @@ var (
 	// ErrLost: the stream of events ended before what was waited for.
 	ErrLost = errors.New("client: stream of events lost")
 	// ErrNoStreams: JetStream answers, but has no streams under this prefix.
-	ErrNoStreams = errors.New("client: no streams under this prefix; a worker creates them when it starts")
+	// A worker creates them when it starts.
+	ErrNoStreams = session.ErrNoStream
 )
 
 // Options configure a [Client]; nil means the defaults.

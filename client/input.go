@@ -149,7 +149,7 @@ func (c *Client) send(ctx context.Context, id string, kind Kind, in *session.Inp
 	}
 	got, err := c.store.Publish(ctx, id, kind, in)
 	if err != nil {
-		return nil, fmt.Errorf("publishing the %s: %w", kind, c.explain(ctx, err))
+		return nil, fmt.Errorf("publishing the %s: %w", kind, err)
 	}
 	if got.Duplicate {
 		after = 0
@@ -170,14 +170,17 @@ func (c *Client) mustKnow(ctx context.Context, id string) error {
 	if errors.Is(err, session.ErrNoInput) {
 		return fmt.Errorf("%w: %s", ErrUnknownSession, id)
 	}
-	return c.explain(ctx, err)
+	return err
 }
 
 // tailSeq is the stream sequence of the log's last record, 0 without a log.
 func (c *Client) tailSeq(ctx context.Context, id string) (uint64, error) {
 	stream, err := c.js.Stream(ctx, c.names.EventsStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, fmt.Errorf("%w (looked for %s)", ErrNoStreams, c.names.EventsStream())
+	}
 	if err != nil {
-		return 0, c.explain(ctx, err)
+		return 0, fmt.Errorf("looking for %s: %w", c.names.EventsStream(), err)
 	}
 	msg, err := stream.GetLastMsgForSubject(ctx, c.names.Events(id))
 	switch {
@@ -187,22 +190,6 @@ func (c *Client) tailSeq(ctx context.Context, id string) (uint64, error) {
 		return 0, fmt.Errorf("reading the end of the log: %w", err)
 	}
 	return msg.Sequence, nil
-}
-
-// explain turns "no stream" into words that say what to do.
-func (c *Client) explain(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	missing := errors.Is(err, jetstream.ErrStreamNotFound)
-	if !missing && errors.Is(err, jetstream.ErrNoStreamResponse) {
-		_, streamErr := c.js.Stream(ctx, c.names.InboxStream())
-		missing = errors.Is(streamErr, jetstream.ErrStreamNotFound)
-	}
-	if missing {
-		return fmt.Errorf("%w (looked for %s)", ErrNoStreams, c.names.InboxStream())
-	}
-	return err
 }
 
 func isEmpty(msg *loop.UserMessage) bool {

@@ -19,7 +19,7 @@ func (c *Client) Transcript(ctx context.Context, id string) (*loop.Transcript, e
 	}
 	state, err := c.store.Fold(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("reading session %s: %w", id, c.explain(ctx, err))
+		return nil, fmt.Errorf("reading session %s: %w", id, err)
 	}
 	return state.Transcript, nil
 }
@@ -44,10 +44,13 @@ type SessionInfo struct {
 	Worker  string       `json:"worker,omitempty"`
 	Agent   string       `json:"agent,omitempty"`
 	Model   string       `json:"model,omitempty"`
-	Turn    int          `json:"turn,omitempty"`
-	Prompts int          `json:"prompts,omitempty"`
+	Turn    int          `json:"turn,omitempty"`    // of the open run, from 1
+	Tool    string       `json:"tool,omitempty"`    // that runs now
+	Prompts int          `json:"prompts,omitempty"` // settled in all
 	Outcome loop.Outcome `json:"outcome,omitempty"` // of the last settled prompt
-	Cost    float64      `json:"cost,omitempty"`    // US dollars
+	Tokens  int64        `json:"tokens,omitempty"`  // of all prompts
+	Cost    float64      `json:"cost,omitempty"`    // of all prompts, US dollars
+	Started time.Time    `json:"started,omitzero"`  // of the open run
 	Updated time.Time    `json:"updated"`           // when it last made progress
 }
 
@@ -57,14 +60,14 @@ func (c *Client) Sessions(ctx context.Context) ([]*SessionInfo, error) {
 	beats := map[string]time.Time{}
 	for w, err := range c.store.Workers(ctx) {
 		if err != nil {
-			return nil, fmt.Errorf("listing workers: %w", c.explain(ctx, err))
+			return nil, fmt.Errorf("listing workers: %w", err)
 		}
 		beats[w.Worker] = w.Beat
 	}
 	var all []*SessionInfo
 	for s, err := range c.store.Summaries(ctx) {
 		if err != nil {
-			return nil, fmt.Errorf("listing sessions: %w", c.explain(ctx, err))
+			return nil, fmt.Errorf("listing sessions: %w", err)
 		}
 		all = append(all, infoOf(s, beats, time.Now()))
 	}
@@ -74,7 +77,8 @@ func (c *Client) Sessions(ctx context.Context) ([]*SessionInfo, error) {
 func infoOf(s *session.Summary, beats map[string]time.Time, now time.Time) *SessionInfo {
 	info := &SessionInfo{
 		Session: s.Session, State: s.State, Worker: s.Worker, Agent: s.Agent, Model: s.Model,
-		Turn: s.Turn, Prompts: s.Prompts, Outcome: s.Outcome, Cost: s.Cost, Updated: s.Updated,
+		Turn: s.Turn, Tool: s.Tool, Prompts: s.Prompts, Outcome: s.Outcome, Tokens: s.Tokens, Cost: s.Cost,
+		Started: s.Started, Updated: s.Updated,
 	}
 	beat, alive := beats[s.Worker]
 	if info.State == StateRunning && (!alive || now.Sub(beat) > StaleAfter) {

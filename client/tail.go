@@ -323,7 +323,6 @@ func (c *Client) tailError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	err = c.explain(ctx, err)
 	for _, known := range []error{ErrUnknownSession, ErrNoStreams, ErrLost} {
 		if errors.Is(err, known) {
 			return err

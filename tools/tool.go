@@ -50,6 +50,10 @@ func (w *Workspace) tool(name string) loop.Tool {
 	switch name {
 	case "read":
 		b.run = w.read
+	case "write":
+		b.run, b.spec.ExecutionMode = w.write, loop.ExecutionSequential
+	case "edit":
+		b.run, b.prepare, b.spec.ExecutionMode = w.edit, prepareEdit, loop.ExecutionSequential
 	case "bash":
 		b.run, b.aborted = w.bash, errors.New("Command aborted")
 	case "ls":

@@ -76,6 +76,8 @@ type Workspace struct {
 	// isolated is how commands are isolated; "" is the best that works.
 	isolated isolation
 
+	writing sync.Mutex // held while a file is changed
+
 	mu     sync.Mutex
 	closed bool // guarded by mu
 }

@@ -15,6 +15,11 @@ import (
 
 const headerTTL = "Nats-TTL"
 
+const (
+	firstTimeout = 500 * time.Millisecond // of the first attempt to append
+	blobTimeout  = 30 * time.Second       // of an attempt to store a large payload
+)
+
 // write commits segments until there are none, and ends.
 func (l *Log) write() {
 	for {
@@ -60,7 +65,7 @@ func (l *Log) commit(seg *segment, trace string) error {
 	}
 	data := seg.buf
 	if seg.blob != "" {
-		err := l.retry(func(ctx context.Context) (err error) {
+		err := l.retry(blobTimeout, func(ctx context.Context) (err error) {
 			data, _, err = l.store.putBlob(ctx, l.session, seg.blob, seg.buf)
 			return err
 		})
@@ -70,7 +75,7 @@ func (l *Log) commit(seg *segment, trace string) error {
 	}
 	var stored uint64
 	unknown := false
-	err := l.retry(func(ctx context.Context) (err error) {
+	err := l.retry(firstTimeout, func(ctx context.Context) (err error) {
 		if unknown {
 			if stored, err = l.settle(ctx, &next); err != nil || stored != 0 {
 				return err
@@ -183,10 +188,16 @@ func isLostRace(err error) bool {
 // retry calls f until it succeeds, fails for good, or the log is given up. A
 // full disk, a leaderless stream and a lost connection all may pass; the
 // caller's lease and its contexts decide how long that is worth waiting for.
-func (l *Log) retry(f func(context.Context) error) error {
+//
+// An attempt that has no answer is given up after patience, the next one
+// later: a leader that steps down never answers, a busy one only late, and
+// asking twice is safe behind the fence.
+func (l *Log) retry(patience time.Duration, f func(context.Context) error) error {
 	pause := 20 * time.Millisecond
 	for {
-		err := f(l.ctx)
+		ctx, cancel := context.WithTimeout(l.ctx, patience)
+		err := f(ctx)
+		cancel()
 		switch {
 		case err == nil:
 			return nil
@@ -206,5 +217,6 @@ func (l *Log) retry(f func(context.Context) error) error {
 			return ErrClosed
 		}
 		pause = min(2*pause, maxPause)
+		patience = max(patience, min(2*patience, requestTimeout))
 	}
 }

@@ -53,7 +53,7 @@ func (s *Store) DeadLetter(ctx context.Context, in *Input, reason string, attemp
 	if lastError != "" {
 		h.Set(subjects.HeaderError, oneLine(lastError))
 	}
-	_, err := s.publish(ctx, msg)
+	_, err := s.publishAgain(ctx, msg)
 	return explain("writing a dead letter", err)
 }
 
@@ -149,7 +149,7 @@ func (s *Store) deleteMessage(ctx context.Context, stream string, seq uint64) er
 	if err != nil {
 		return err
 	}
-	resp, err := s.request(ctx, &nats.Msg{Subject: s.api + "STREAM.MSG.DELETE." + stream, Data: req})
+	resp, err := s.ask(ctx, &nats.Msg{Subject: s.api + "STREAM.MSG.DELETE." + stream, Data: req})
 	if err != nil {
 		return err
 	}

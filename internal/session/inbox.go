@@ -77,7 +77,7 @@ func (s *Store) publishInput(ctx context.Context, session string, kind subjects.
 	if in.TraceParent != "" {
 		msg.Header.Set(subjects.HeaderTraceParent, in.TraceParent)
 	}
-	ack, err := s.publishTwice(ctx, msg)
+	ack, err := s.publishAgain(ctx, msg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrNoResponders) {
 		return Receipt{}, fmt.Errorf("publishing %s to %s: %w", kind, s.names.InboxStream(), ErrNoStream)
 	}
@@ -99,20 +99,19 @@ func isFull(err error) bool {
 	return ok && api.ErrorCode == codeMaxPerSubject && strings.Contains(api.Description, "per subject")
 }
 
-// publishTwice publishes again after an unknown outcome, or when the stream has
-// no leader; the message's id lets the broker keep one of them.
-func (s *Store) publishTwice(ctx context.Context, msg *nats.Msg) (ack *jetstream.PubAck, err error) {
-	for range 2 {
+// publishAgain publishes again after an unknown outcome, or when the stream has
+// no leader; the message's id lets the broker keep one of them. It is not as
+// patient as ask: a newcomer whose streams don't exist waits for it.
+func (s *Store) publishAgain(ctx context.Context, msg *nats.Msg) (ack *jetstream.PubAck, err error) {
+	for range 3 {
 		ack, err = s.publish(ctx, msg)
-		leaderless := errors.Is(err, nats.ErrNoResponders)
-		if !leaderless && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		if err == nil || !isTransient(err) {
 			return ack, err
 		}
-		if leaderless {
-			select {
-			case <-time.After(250 * time.Millisecond):
-			case <-ctx.Done():
-			}
+		select {
+		case <-time.After(250 * time.Millisecond):
+		case <-ctx.Done():
+			return ack, err
 		}
 	}
 	return ack, err

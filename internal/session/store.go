@@ -26,6 +26,8 @@ const (
 	reserve = 8 << 10
 	// requestTimeout bounds one question to the broker.
 	requestTimeout = 2 * time.Second
+	// askTime is how long a question is repeated that has no answer.
+	askTime = 10 * time.Second
 	// The longest pause between two attempts.
 	maxPause = time.Second
 )
@@ -54,7 +56,8 @@ type Store struct {
 	log   *slog.Logger
 	api   string // prefix of the JetStream API, with its dot
 	// trouble is why claims can't be pulled at present.
-	trouble atomic.Pointer[error]
+	trouble   atomic.Pointer[error]
+	summaries atomic.Pointer[jetstream.KeyValue] // nil before the first use
 }
 
 // Open checks that JetStream answers; it creates nothing (see
@@ -118,6 +121,30 @@ func (s *Store) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	return s.nc.RequestMsgWithContext(ctx, msg)
 }
 
+// ask is request for questions that may be asked again: it outlives a lost
+// connection or leader of up to askTime.
+func (s *Store) ask(ctx context.Context, msg *nats.Msg) (resp *nats.Msg, err error) {
+	pause := 50 * time.Millisecond
+	for end := time.Now().Add(askTime); ; {
+		resp, err = s.request(ctx, msg)
+		if err == nil || !isTransient(err) || ctx.Err() != nil || time.Now().After(end) {
+			return resp, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// isTransient names the errors of a broker that may be back in a moment.
+func isTransient(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting)
+}
+
 // explain puts the operation before an error and gives those a name that a
 // caller may want to tell apart.
 func explain(doing string, err error) error {
@@ -160,7 +187,7 @@ func (s *Store) last(ctx context.Context, stream, subject string) (*message, err
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.request(ctx, &nats.Msg{Subject: s.api + "STREAM.MSG.GET." + stream, Data: req})
+	resp, err := s.ask(ctx, &nats.Msg{Subject: s.api + "STREAM.MSG.GET." + stream, Data: req})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +234,7 @@ func (s *Store) next(ctx context.Context, stream, subject string, seq uint64) (*
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.request(ctx, &nats.Msg{Subject: s.api + "DIRECT.GET." + stream, Data: req})
+	resp, err := s.ask(ctx, &nats.Msg{Subject: s.api + "DIRECT.GET." + stream, Data: req})
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,19 @@ func (s *Store) PutPresence(ctx context.Context, p *Presence) error {
 	return s.put(ctx, keyWorker, p.Worker, p)
 }
 
+// bucket gives AGENT_SESSIONS, which is looked up once.
+func (s *Store) bucket(ctx context.Context) (jetstream.KeyValue, error) {
+	if kv := s.summaries.Load(); kv != nil {
+		return *kv, nil
+	}
+	kv, err := s.js.KeyValue(ctx, s.names.SessionsBucket())
+	if err != nil {
+		return nil, err
+	}
+	s.summaries.Store(&kv)
+	return kv, nil
+}
+
 func (s *Store) put(ctx context.Context, key, id string, v any) error {
 	if _, err := subjects.ParseSession(id); err != nil {
 		return err
@@ -66,7 +79,7 @@ func (s *Store) put(ctx context.Context, key, id string, v any) error {
 	if err != nil {
 		return fmt.Errorf("session: encoding %s%s: %w", key, id, err)
 	}
-	kv, err := s.js.KeyValue(ctx, s.names.SessionsBucket())
+	kv, err := s.bucket(ctx)
 	if err == nil {
 		_, err = kv.Put(ctx, key+id, b)
 	}
@@ -75,7 +88,7 @@ func (s *Store) put(ctx context.Context, key, id string, v any) error {
 
 // DeletePresence takes a worker's presence back.
 func (s *Store) DeletePresence(ctx context.Context, worker string) error {
-	kv, err := s.js.KeyValue(ctx, s.names.SessionsBucket())
+	kv, err := s.bucket(ctx)
 	if err == nil {
 		err = kv.Purge(ctx, keyWorker+worker)
 	}
@@ -84,7 +97,7 @@ func (s *Store) DeletePresence(ctx context.Context, worker string) error {
 
 // summary reads one.
 func (s *Store) summary(ctx context.Context, session string) (*Summary, error) {
-	kv, err := s.js.KeyValue(ctx, s.names.SessionsBucket())
+	kv, err := s.bucket(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +122,7 @@ func (s *Store) Workers(ctx context.Context) iter.Seq2[*Presence, error] {
 // list reads all values whose key has the prefix, by one watcher.
 func list[T any](ctx context.Context, s *Store, prefix string) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
-		kv, err := s.js.KeyValue(ctx, s.names.SessionsBucket())
+		kv, err := s.bucket(ctx)
 		if err != nil {
 			yield(nil, explain("listing", err))
 			return

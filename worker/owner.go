@@ -348,11 +348,11 @@ func (o *owner) leave(err error) {
 	defer cancel()
 	switch {
 	case errors.Is(err, errKilled):
-		o.claim.Abandon()
+		o.abandon()
 		return
 	case errors.Is(err, session.ErrFenced), errors.Is(err, session.ErrLeaseLost):
 		o.log.Warn("session lost", "error", err)
-		o.claim.Abandon()
+		o.abandon()
 		return
 	case errors.Is(err, errHeld):
 		o.log.Info("session stays with its former owner")
@@ -375,11 +375,25 @@ func (o *owner) leave(err error) {
 		o.board("waiting")
 		o.release(ctx, 0)
 	case errors.Is(err, session.ErrFenced):
-		o.claim.Abandon()
+		o.abandon()
 	default:
 		o.log.Error("session given up", "error", err)
 		o.board("waiting")
 		o.release(ctx, o.w.cfg.AckWait)
+	}
+}
+
+// abandon ends the ownership and touches nothing: what is queued for the log is
+// given up, and the bell is somebody else's.
+func (o *owner) abandon() {
+	o.claim.Abandon()
+	if o.events == nil {
+		return
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := o.events.Close(ended); err != nil {
+		o.log.Debug("abandoning the log", "error", err)
 	}
 }
 
@@ -389,8 +403,12 @@ func (o *owner) release(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// board shows the session's state in ps.
+// board shows the session's state in ps. A bell that rang for nothing changes
+// nothing there.
 func (o *owner) board(state string) {
+	if o.events == nil {
+		return
+	}
 	o.summary.State = state
 	o.w.board.put(o.summary)
 }

@@ -351,7 +351,7 @@ func TestBrokenAnswerRetried(t *testing.T) {
 	b := newBench(t, benchOptions{answers: []looptest.Answer{
 		looptest.Reply{Text: "this will break", CutAfter: 2}, looptest.Text("whole"),
 	}})
-	b.start("w1", withAgent(Agent{Retry: loop.RetryPolicy{MaxRetries: 2, BaseDelay: time.Millisecond}}))
+	b.start("w1", withAgent(Agent{Retry: loop.RetryPolicy{MaxRetries: 2, BaseDelay: time.Millisecond, MidStream: true}}))
 	b.say("s1", subjects.KindPrompt, "hi")
 	b.wantOutcomes(b.settle("s1", 1), loop.OutcomeCompleted)
 	for _, typ := range []string{"auto_retry_start", "auto_retry_end", "message_discarded"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,7 +73,7 @@ func refused(err error) bool {
 func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open *loop.OpenRun) *run {
 	r := &run{
 		o: o, agent: agent, prompt: prompt, attempts: attempts,
-		mask:   newMasker(append(agent.Secrets, o.w.cfg.Secrets...)),
+		mask:   newMasker(slices.Concat(agent.Secrets, o.w.cfg.Secrets)),
 		meter:  newMeter(agent.Limits, open),
 		pulse:  newPulse(o.w.cfg.WaitingEvery),
 		inputs: map[loop.Message]*session.Input{},
@@ -103,6 +104,7 @@ func (o *owner) prompt(in *session.Input) error {
 		})
 	}
 	o.fresh = false
+	o.events.SetTraceParent(in.TraceParent)
 	r := o.newRun(agent, in.Ref, 1, nil)
 	r.inputs[in.Message] = in
 	r.polled[in.Ref.Kind] = in.Ref.Seq
@@ -239,15 +241,13 @@ func (r *run) append(ev loop.Event, inputs ...*session.Input) error {
 // config is the loop's view of this run.
 func (r *run) config() *loop.Config {
 	a := r.agent
-	retry := a.Retry
-	retry.MidStream = true
 	return &loop.Config{
 		Model:         &guardedModel{Model: a.Model, barrier: r.barrier, mask: r.mask},
 		SystemPrompt:  a.SystemPrompt,
 		Tools:         guardTools(a.Tools, r.barrier, r.mask),
 		ToolExecution: a.ToolExecution,
 		Options:       a.Options,
-		Retry:         retry,
+		Retry:         a.Retry,
 		APIKey:        a.APIKey,
 		Steering:      r.poll(subjects.KindSteer, a.Steering),
 		FollowUp:      r.poll(subjects.KindFollowUp, a.FollowUp),

@@ -99,12 +99,13 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 		r := &run{o: o, prompt: prompt, attempts: attempts, meter: newMeter(Limits{}, open)}
 		return o.settle(r, loop.OutcomeFailed, newMasker(o.w.cfg.Secrets).text(err.Error()), closing(open), nil)
 	}
+	r := o.newRun(agent, prompt, attempts, open)
 	evs := []loop.Event{&loop.RunResumed{Attempt: attempts, Reason: "worker " + st.Worker + " is gone"}}
 	if err := o.append(evs); err != nil {
+		r.close()
 		return err
 	}
 	o.log.Info("run resumed", "run", prompt.Seq, "attempt", attempts, "former", st.Worker)
-	r := o.newRun(agent, prompt, attempts, open)
 	r.last = open.LastAssistant
 	if open.Assistant != nil {
 		r.last = open.Assistant

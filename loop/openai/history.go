@@ -153,7 +153,7 @@ func (h *historian) callID(tc *loop.ToolCall, a *assistant, used map[string]bool
 	}
 	for base, n := name, 1; n == 1 || used[name]; n++ {
 		if n > 1 {
-			name = fmt.Sprintf("%s_%d", base, n)
+			name = fmt.Sprintf("%.32s_%d", base, n) // within every server's limit
 		}
 		if h.m.compat.mistralIDs {
 			name = mistralID(name)

@@ -177,15 +177,16 @@ func (r *Reader) find() (int, bool) {
 			r.start++
 		}
 		if r.lf >= 0 && r.lf < r.start {
-			r.lf = -1
+			r.lf, r.lfSeen = -1, r.start
 		}
 	}
 	r.lfSeen, r.crSeen = max(r.lfSeen, r.start), max(r.crSeen, r.start)
 	if r.lf < 0 {
 		if i := bytes.IndexByte(r.buf[r.lfSeen:r.end], '\n'); i >= 0 {
 			r.lf = r.lfSeen + i
+		} else {
+			r.lfSeen = r.end
 		}
-		r.lfSeen = r.end
 	}
 	stop := r.end
 	if r.lf >= 0 {
@@ -206,8 +207,7 @@ func (r *Reader) consume(to int) int {
 	from := r.bom(r.start)
 	r.skipLF = r.buf[to] == '\r'
 	if r.lf == to {
-		r.lf = -1
-		r.lfSeen = to + 1
+		r.lf, r.lfSeen = -1, to+1
 	}
 	r.start = to + 1
 	return from

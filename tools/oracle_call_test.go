@@ -373,7 +373,7 @@ type oracleJob struct {
 // TestOracleChild is the other side of runAs.
 func TestOracleChild(t *testing.T) {
 	if os.Getenv("TOOL_ORACLE_CHILD") == "" {
-		t.Skip("only a part of TestOracle")
+		return // only a part of TestOracle
 	}
 	var job oracleJob
 	if err := json.NewDecoder(os.Stdin).Decode(&job); err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/text/unicode/norm"
@@ -195,26 +196,35 @@ func aborted(ctx context.Context) error {
 	return nil
 }
 
-// escapeName shows a file name in one line of valid text.
+// escapeName shows a file name in one line of valid text: bytes that are no
+// UTF-8 as \xNN.
 func escapeName(name string) string {
-	clean := true
-	for _, r := range name {
-		if r < ' ' || r == 0x7F || r == '\uFFFD' {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return name
+	if utf8.ValidString(name) {
+		return escapeControls(name)
 	}
 	var b strings.Builder
 	for i, r := range name {
-		switch {
-		case r == '\uFFFD' && name[i] != 0xEF:
+		if r == utf8.RuneError && !strings.HasPrefix(name[i:], "\uFFFD") {
 			fmt.Fprintf(&b, `\x%02x`, name[i])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return escapeControls(b.String())
+}
+
+// escapeControls shows line ends and other control characters.
+func escapeControls(name string) string {
+	isControl := func(r rune) bool { return r < ' ' || r == 0x7F }
+	if !strings.ContainsFunc(name, isControl) {
+		return name
+	}
+	var b strings.Builder
+	for _, r := range name {
+		switch {
 		case r == '\n':
 			b.WriteString(`\n`)
-		case r < ' ' || r == 0x7F:
+		case isControl(r):
 			fmt.Fprintf(&b, `\x%02x`, r)
 		default:
 			b.WriteRune(r)

@@ -56,6 +56,8 @@ func (w *Workspace) tool(name string) loop.Tool {
 		b.run, b.prepare, b.spec.ExecutionMode = w.edit, prepareEdit, loop.ExecutionSequential
 	case "bash":
 		b.run, b.aborted = w.bash, errors.New("Command aborted")
+	case "find":
+		b.run = w.find
 	case "ls":
 		b.run = w.ls
 	default:

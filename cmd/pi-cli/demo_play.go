@@ -27,7 +27,7 @@ func (d *demo) play(ctx context.Context) error {
 	opts.SkipUsers = 1
 	p := d.app.printer(opts, false, false)
 	defer p.Close()
-	s := stage{demo: d}
+	s := stage{demo: d, printer: p}
 	for ev, err := range d.client.Tail(ctx, receipt.Session, &client.TailOptions{Wait: true, UntilSettled: true}) {
 		if err != nil {
 			return err
@@ -45,6 +45,7 @@ func (d *demo) play(ctx context.Context) error {
 // stage is what the director of the demo knows.
 type stage struct {
 	demo      *demo
+	printer   *printer
 	owner     string // worker that holds the session
 	sent      bool   // steer and follow-up
 	delivered bool   // the steer
@@ -59,7 +60,7 @@ func (s *stage) react(ctx context.Context, ev *client.Event) error {
 	switch e := ev.Event.(type) {
 	case *loop.SessionClaimed:
 		s.owner = e.Worker
-		s.demo.app.note("· %s holds the session", e.Worker)
+		s.printer.Note("· %s holds the session", e.Worker)
 	case *loop.MessageStart:
 		s.pieces = 0
 	case *loop.ToolExecutionEnd:
@@ -88,7 +89,7 @@ func (s *stage) talk(ctx context.Context) error {
 	if _, err := c.FollowUp(ctx, demoSession, loop.NewUserText(demoFollowUp), nil); err != nil {
 		return err
 	}
-	s.demo.app.note("· steered, and a follow-up is waiting")
+	s.printer.Note("· steered, and a follow-up is waiting")
 	return nil
 }
 
@@ -102,7 +103,7 @@ func (s *stage) kill() error {
 		if err := w.kill(); err != nil {
 			return err
 		}
-		s.demo.app.note("\n· SIGKILL to %s (process %d), in mid-answer; its lease ends within %s", w.name, w.cmd.Process.Pid, demoAckWait)
+		s.printer.Note("· SIGKILL to %s (process %d), in mid-answer; its lease ends within %s", w.name, w.cmd.Process.Pid, demoAckWait)
 		return nil
 	}
 	return fmt.Errorf("the session is held by %q, which is not of this demo", s.owner)

@@ -19,26 +19,25 @@ import (
 )
 
 func main() {
+	// Two, because the first one may mean "abort" and the second "leave".
+	interrupts := make(chan os.Signal, 2)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	os.Exit(run(context.Background(), os.Args[1:], streams{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, interrupts: interrupts,
 	}))
 }
 
 // streams is what a command has of the outside world.
 type streams struct {
-	in       io.Reader
-	out, err io.Writer
-	env      func(string) string
+	in         io.Reader
+	out, err   io.Writer
+	env        func(string) string
+	interrupts <-chan os.Signal
 }
 
-// run executes one command line and returns its exit code. Interrupts end the
-// command's context the first time and the process the second.
+// run executes one command line and returns its exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	interrupts := make(chan os.Signal, 2)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(interrupts)
-
-	a := &app{streams: s, interrupts: interrupts}
+	a := &app{streams: s}
 	root := a.rootCommand()
 	root.SetArgs(args)
 	root.SetIn(s.in)

@@ -31,10 +31,22 @@ func (a *app) renderOptions() renderOptions {
 		ChromeTerminal: isTerminal(a.err),
 		Quiet:          a.quiet,
 		Users:          true,
+		Noted:          a.noted.Load,
 	}
-	opts.Color = opts.ChromeTerminal && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb"
+	opts.Color = opts.ChromeTerminal && a.mayColor()
 	opts.Columns, opts.Rows = terminalSize(a.out)
 	return opts
+}
+
+// mayColor is false when the user has said no (https://no-color.org).
+func (a *app) mayColor() bool { return a.env("NO_COLOR") == "" && a.env("TERM") != "dumb" }
+
+// Note says something between the events.
+func (p *printer) Note(format string, args ...any) {
+	if p.render != nil {
+		p.render.Close()
+	}
+	p.app.note(format, args...)
 }
 
 // Print shows one event. A gap is told on stderr in every form.

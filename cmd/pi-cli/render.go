@@ -24,7 +24,8 @@ type renderer struct {
 	answer answerState
 	tools  map[string]startedTool
 	turns  int
-	status bool // a transient line stands on chrome
+	status bool   // a transient line stands on chrome
+	held   string // a line that waits for what becomes of the half answer
 }
 
 // renderOptions are what a renderer must know of its surroundings.
@@ -39,6 +40,8 @@ type renderOptions struct {
 	// Size of the terminal in characters; 0 is unknown, and then nothing is
 	// wiped.
 	Columns, Rows int
+	// Noted, if not nil, counts what others have written to the terminal.
+	Noted func() int64
 }
 
 // answerState is the answer that is being streamed.
@@ -49,6 +52,7 @@ type answerState struct {
 	midLine  bool   // the last thing on out is no newline
 	disturbs bool   // chrome was written since the answer began
 	thinking bool   // reasoning stands on chrome without a newline
+	noted    int64  // renderOptions.Noted when the answer began
 }
 
 type startedTool struct {
@@ -63,6 +67,9 @@ func newRenderer(out, chrome io.Writer, opts renderOptions) *renderer {
 // Event renders one event that happened at a time. Errors of writing are left
 // to the command's end, where the stream is closed.
 func (r *renderer) Event(ev loop.Event, at time.Time) {
+	if _, ok := ev.(*loop.MessageDiscarded); !ok {
+		r.release()
+	}
 	switch e := ev.(type) {
 	case *loop.TurnStart:
 		r.turns++
@@ -90,7 +97,12 @@ func (r *renderer) Event(ev loop.Event, at time.Time) {
 func (r *renderer) own(ev loop.Event, at time.Time) {
 	switch e := ev.(type) {
 	case *loop.RunResumed:
-		r.line(yellow, fmt.Sprintf("↻ another worker goes on with this run (attempt %d): %s", e.Attempt, e.Reason))
+		// Nothing may come between a half answer and its discard, or it could
+		// not be wiped.
+		r.held = fmt.Sprintf("↻ another worker goes on with this run (attempt %d): %s", e.Attempt, e.Reason)
+		if !r.answer.open {
+			r.release()
+		}
 	case *loop.AutoRetryStart:
 		r.line(yellow, fmt.Sprintf("↻ retry %d of %d in %s: %s", e.Attempt, e.MaxAttempts, e.Delay, e.ErrorMessage))
 	case *loop.InputReturned:
@@ -104,7 +116,7 @@ func (r *renderer) own(ev loop.Event, at time.Time) {
 func (r *renderer) messageStart(m loop.Message) {
 	switch m := m.(type) {
 	case *loop.AssistantMessage:
-		r.answer = answerState{open: true, midLine: r.answer.midLine}
+		r.answer = answerState{open: true, midLine: r.answer.midLine, noted: r.noted()}
 		r.setStatus("… thinking")
 	case *loop.UserMessage:
 		if r.opts.SkipUsers > 0 {
@@ -176,6 +188,7 @@ func (r *renderer) discard(e *loop.MessageDiscarded) {
 	}
 	had := r.answer.text != "" || r.answer.anyPrinted()
 	r.answer = answerState{}
+	r.release()
 	switch {
 	case wiped:
 		r.line(yellow, "↻ half an answer was taken back ("+e.Reason+")")
@@ -184,9 +197,20 @@ func (r *renderer) discard(e *loop.MessageDiscarded) {
 	}
 }
 
+// release prints the line that waited.
+func (r *renderer) release() {
+	if held := r.held; held != "" {
+		r.held = ""
+		r.line(yellow, held)
+	}
+}
+
 // wipe removes the half answer from the terminal, if it is all still there.
 func (r *renderer) wipe() bool {
-	if !r.opts.Terminal || r.opts.Columns <= 0 || r.answer.text == "" || r.answer.disturbs {
+	if !r.opts.Terminal || r.opts.Columns <= 0 || r.answer.text == "" {
+		return false
+	}
+	if r.answer.disturbs || r.answer.noted != r.noted() {
 		return false
 	}
 	r.clearStatus()
@@ -259,6 +283,7 @@ func (r *renderer) settled(e *loop.AgentSettled) {
 
 // Close ends an open line.
 func (r *renderer) Close() {
+	r.release()
 	r.clearStatus()
 	r.endLine()
 }
@@ -347,6 +372,13 @@ func (r *renderer) clearStatus() {
 		io.WriteString(r.chrome, "\r\x1b[K")
 		r.status = false
 	}
+}
+
+func (r *renderer) noted() int64 {
+	if r.opts.Noted == nil {
+		return 0
+	}
+	return r.opts.Noted()
 }
 
 func (a *answerState) printedOf(index int) int {

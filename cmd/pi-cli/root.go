@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,9 +18,11 @@ import (
 // app is one invocation of pi-cli.
 type app struct {
 	streams
-	interrupts <-chan os.Signal
-	server     serverFlags
-	quiet      bool
+	server serverFlags
+	quiet  bool
+	// noted counts the lines of note, which come from other goroutines too: a
+	// renderer that sees it change knows that its screen is disturbed.
+	noted atomic.Int64
 }
 
 const rootLong = `pi-cli prompts, steers and watches the agents that pi-worker runs behind a NATS.
@@ -46,6 +49,7 @@ func (a *app) rootCommand() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("pi-cli {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%v; see %s --help", err, cmd.CommandPath())
@@ -68,6 +72,7 @@ func (a *app) complain(err error) {
 // note prints a line about what is going on, unless --quiet.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
+		a.noted.Add(1)
 		fmt.Fprintf(a.err, format+"\n", args...)
 	}
 }

@@ -60,10 +60,8 @@ func (w *Workspace) tool(name string) loop.Tool {
 		b.run = w.find
 	case "ls":
 		b.run = w.ls
-	default:
-		b.run = func(context.Context, json.RawMessage, updater) (loop.ToolResult, error) {
-			return loop.ToolResult{}, errors.New("not built yet")
-		}
+	case "grep":
+		b.run = w.grep
 	}
 	return b
 }

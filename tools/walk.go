@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,7 +33,8 @@ type walker struct {
 	keep  func(p string, isDir, ignored bool) bool
 	visit func(walked) error
 
-	unreadable []string // directories that could not be listed
+	mu         sync.Mutex
+	unreadable []string // what could not be listed or read; guarded by mu
 }
 
 // errEnough ends a walk that has what it needs.
@@ -77,7 +79,7 @@ func (w *Workspace) ignoresAbove(rel string) *ignoreSet {
 func (k *walker) walk(dir *os.Root, rel string, ignores *ignoreSet, depth int) error {
 	entries, err := readDir(dir)
 	if err != nil {
-		k.unreadable = append(k.unreadable, rel)
+		k.noteUnreadable(rel)
 	}
 	names := map[string]bool{}
 	for _, e := range entries {
@@ -119,7 +121,7 @@ func (k *walker) entry(dir *os.Root, rel string, e fs.DirEntry, ignores *ignoreS
 	sub, err := dir.OpenRoot(name)
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
-			k.unreadable = append(k.unreadable, p)
+			k.noteUnreadable(p)
 		}
 		return nil
 	}
@@ -137,4 +139,10 @@ func readDir(dir *os.Root) ([]fs.DirEntry, error) {
 	entries, err := f.ReadDir(-1)
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, err
+}
+
+func (k *walker) noteUnreadable(p string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unreadable = append(k.unreadable, p)
 }

@@ -248,49 +248,74 @@ func (e *extraSet) object() json.RawMessage {
 
 // detailSet gathers reasoning details in their order. Text arrives in pieces:
 // those are joined, everything else stays byte for byte.
-type detailSet struct{ list []json.RawMessage }
+type detailSet struct {
+	list []json.RawMessage
+
+	// The last detail, while its text may go on: its newest piece, the name of
+	// its text and the inside of all of it.
+	open json.RawMessage
+	name string
+	text []byte
+}
 
 func (d *detailSet) add(raw []byte) {
 	elements(raw, func(item []byte) bool {
 		if isObject(item) && !d.join(item) {
-			d.list = append(d.list, clone(item))
+			d.flush()
+			d.begin(item)
 		}
 		return true
 	})
 }
 
-// join appends a piece of text to the last detail if it goes on with it.
+// begin takes the first piece of a detail.
+func (d *detailSet) begin(item []byte) {
+	name := detailText(item)
+	in, ok := inside(field(item, name))
+	if !ok || !isNull(field(item, "signature")) { // a signature closes it
+		d.list = append(d.list, clone(item))
+		return
+	}
+	d.open, d.name, d.text = clone(item), name, append([]byte(nil), in...)
+}
+
+// join takes a piece that goes on with the open detail.
 func (d *detailSet) join(item []byte) bool {
-	if len(d.list) == 0 {
+	if d.open == nil || detailText(item) != d.name || !isNull(field(item, "signature")) ||
+		string(field(d.open, "type")) != string(field(item, "type")) ||
+		string(field(d.open, "index")) != string(field(item, "index")) {
 		return false
 	}
-	last := d.list[len(d.list)-1]
-	if !onlyDetailText(last) || string(field(last, "type")) != string(field(item, "type")) ||
-		string(field(last, "index")) != string(field(item, "index")) {
+	in, ok := inside(field(item, d.name))
+	if !ok {
 		return false
 	}
-	name := "text"
-	if isNull(field(item, name)) {
-		name = "summary"
-	}
-	head, ok1 := inside(field(last, name))
-	tail, ok2 := inside(field(item, name))
-	if !ok1 || !ok2 {
-		return false
-	}
-	d.list[len(d.list)-1] = joined(item, name, head, tail)
+	d.open = append(d.open[:0], item...)
+	d.text = append(d.text, in...)
 	return true
 }
 
-// onlyDetailText reports whether a detail is a piece of text without a
-// signature: a signature closes it.
-func onlyDetailText(raw []byte) bool {
-	t := str(field(raw, "type"))
-	return (t == "reasoning.text" || t == "reasoning.summary") && isNull(field(raw, "signature"))
+// flush closes the open detail.
+func (d *detailSet) flush() {
+	if d.open != nil {
+		d.list = append(d.list, withText(d.open, d.name, d.text))
+		d.open = nil
+	}
 }
 
-// joined is item with the text head+tail.
-func joined(item []byte, name string, head, tail []byte) json.RawMessage {
+// detailText is the name of a detail's text, "" if it has none.
+func detailText(item []byte) string {
+	switch str(field(item, "type")) {
+	case "reasoning.text":
+		return "text"
+	case "reasoning.summary":
+		return "summary"
+	}
+	return ""
+}
+
+// withText is item with another text, which is the inside of a JSON string.
+func withText(item []byte, name string, text []byte) json.RawMessage {
 	out := []byte{'{'}
 	p := parser{b: item}
 	for ok := p.enter('{'); ok; ok = p.more('}') {
@@ -301,9 +326,7 @@ func joined(item []byte, name string, head, tail []byte) json.RawMessage {
 		}
 		out = append(appendString(out, string(key)), ':')
 		if string(key) == name {
-			out = append(out, '"')
-			out = append(append(out, head...), tail...)
-			out = append(out, '"')
+			out = append(append(append(out, '"'), text...), '"')
 			continue
 		}
 		out = append(out, value...)

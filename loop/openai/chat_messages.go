@@ -1,8 +1,10 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/pi-worker/pi-worker/loop"
@@ -136,7 +138,12 @@ func (m *Model) chatAssistant(a *assistant) (chatMessage, bool) {
 	if len(thoughts) > 0 {
 		m.chatThoughts(&msg, signature, thoughts, texts)
 	}
-	msg.details = append(msg.details, callDetails(a.calls)...)
+	for _, d := range callDetails(a.calls) {
+		same := func(have json.RawMessage) bool { return bytes.Equal(have, d) }
+		if !slices.ContainsFunc(msg.details, same) {
+			msg.details = append(msg.details, d)
+		}
+	}
 	msg.emptyThought = m.compat.reasoningContent && m.cfg.Info.Reasoning && msg.field != "reasoning_content"
 	return msg, !msg.noText || msg.parts != nil || len(msg.calls) > 0
 }

@@ -446,6 +446,7 @@ func (c *chatStream) judge(b *block, stop loop.StopReason) {
 
 // keepDetails keeps reasoning details with the thinking that they belong to.
 func (c *chatStream) keepDetails() {
+	c.details.flush()
 	if c.thinking == nil || len(c.details.list) == 0 {
 		return
 	}

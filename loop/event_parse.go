@@ -273,85 +273,105 @@ func (s *scanner) toolEvent(kind string) Event {
 func (s *scanner) ownEvent(kind string) Event {
 	switch kind {
 	case "session_claimed":
-		e := new(SessionClaimed)
-		s.members(func(key string) bool {
-			switch key {
-			case "worker":
-				e.Worker = s.string()
-			case "epoch":
-				e.Epoch = s.string()
-			default:
-				return false
-			}
-			return true
-		})
-		return e
+		return s.sessionClaimed()
 	case "run_resumed":
-		e := new(RunResumed)
-		s.members(func(key string) bool {
-			switch key {
-			case "attempt":
-				e.Attempt = int(s.int())
-			case "reason":
-				e.Reason = s.string()
-			default:
-				return false
-			}
-			return true
-		})
-		return e
+		return s.runResumed()
 	case "message_discarded":
-		e := new(MessageDiscarded)
-		s.members(func(key string) bool {
-			switch key {
-			case "attempt":
-				e.Attempt = int(s.int())
-			case "reason":
-				e.Reason = s.string()
-			default:
-				return false
-			}
-			return true
-		})
-		return e
+		return s.messageDiscarded()
 	case "input_returned":
 		return s.inputReturned()
 	case "auto_retry_start":
 		return s.autoRetryStart()
 	case "auto_retry_end":
-		e := new(AutoRetryEnd)
-		s.members(func(key string) bool {
-			switch key {
-			case "success":
-				e.Success = s.bool()
-			case "attempt":
-				e.Attempt = int(s.int())
-			case "finalError":
-				e.FinalError = s.string()
-			default:
-				return false
-			}
-			return true
-		})
-		return e
+		return s.autoRetryEnd()
 	case "waiting":
-		e := new(Waiting)
-		s.members(func(key string) bool {
-			switch key {
-			case "for":
-				e.For = s.string()
-			case "since":
-				e.Since = s.int()
-			default:
-				return false
-			}
-			return true
-		})
-		return e
+		return s.waiting()
 	case "agent_settled":
 		return s.agentSettled()
 	}
 	return nil
+}
+
+func (s *scanner) sessionClaimed() Event {
+	e := new(SessionClaimed)
+	s.members(func(key string) bool {
+		switch key {
+		case "worker":
+			e.Worker = s.string()
+		case "epoch":
+			e.Epoch = s.string()
+		default:
+			return false
+		}
+		return true
+	})
+	return e
+}
+
+func (s *scanner) runResumed() Event {
+	e := new(RunResumed)
+	s.members(func(key string) bool {
+		switch key {
+		case "attempt":
+			e.Attempt = int(s.int())
+		case "reason":
+			e.Reason = s.string()
+		default:
+			return false
+		}
+		return true
+	})
+	return e
+}
+
+func (s *scanner) messageDiscarded() Event {
+	e := new(MessageDiscarded)
+	s.members(func(key string) bool {
+		switch key {
+		case "attempt":
+			e.Attempt = int(s.int())
+		case "reason":
+			e.Reason = s.string()
+		default:
+			return false
+		}
+		return true
+	})
+	return e
+}
+
+func (s *scanner) autoRetryEnd() Event {
+	e := new(AutoRetryEnd)
+	s.members(func(key string) bool {
+		switch key {
+		case "success":
+			e.Success = s.bool()
+		case "attempt":
+			e.Attempt = int(s.int())
+		case "finalError":
+			e.FinalError = s.string()
+		default:
+			return false
+		}
+		return true
+	})
+	return e
+}
+
+func (s *scanner) waiting() Event {
+	e := new(Waiting)
+	s.members(func(key string) bool {
+		switch key {
+		case "for":
+			e.For = s.string()
+		case "since":
+			e.Since = s.int()
+		default:
+			return false
+		}
+		return true
+	})
+	return e
 }
 
 // members reads an object whose members read takes; the others are skipped.

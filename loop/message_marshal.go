@@ -8,61 +8,61 @@ import (
 // The methods of this file make the codec available to encoding/json.
 
 // MarshalJSON writes the message.
-func (m *UserMessage) MarshalJSON() ([]byte, error)       { return m.append(nil), nil }
+func (m *UserMessage) MarshalJSON() ([]byte, error) { return m.append(nil), nil }
 
 // MarshalJSON writes the message.
-func (m *AssistantMessage) MarshalJSON() ([]byte, error)  { return m.append(nil), nil }
+func (m *AssistantMessage) MarshalJSON() ([]byte, error) { return m.append(nil), nil }
 
 // MarshalJSON writes the message.
 func (m *ToolResultMessage) MarshalJSON() ([]byte, error) { return m.append(nil), nil }
 
 // MarshalJSON writes the message.
-func (m *CustomMessage) MarshalJSON() ([]byte, error)     { return m.append(nil), nil }
+func (m *CustomMessage) MarshalJSON() ([]byte, error) { return m.append(nil), nil }
 
 // MarshalJSON writes the block.
-func (b *Text) MarshalJSON() ([]byte, error)         { return appendBlock(nil, b), nil }
+func (b *Text) MarshalJSON() ([]byte, error) { return appendBlock(nil, b), nil }
 
 // MarshalJSON writes the block.
-func (b *Thinking) MarshalJSON() ([]byte, error)     { return appendBlock(nil, b), nil }
+func (b *Thinking) MarshalJSON() ([]byte, error) { return appendBlock(nil, b), nil }
 
 // MarshalJSON writes the block.
-func (b *Image) MarshalJSON() ([]byte, error)        { return appendBlock(nil, b), nil }
+func (b *Image) MarshalJSON() ([]byte, error) { return appendBlock(nil, b), nil }
 
 // MarshalJSON writes the block.
-func (c *ToolCall) MarshalJSON() ([]byte, error)     { return appendBlock(nil, c), nil }
+func (c *ToolCall) MarshalJSON() ([]byte, error) { return appendBlock(nil, c), nil }
 
 // MarshalJSON writes the block.
 func (b *UnknownBlock) MarshalJSON() ([]byte, error) { return appendBlock(nil, b), nil }
 
 // MarshalJSON writes pi's usage.
-func (u Usage) MarshalJSON() ([]byte, error)      { return u.append(nil), nil }
+func (u Usage) MarshalJSON() ([]byte, error) { return u.append(nil), nil }
 
 // MarshalJSON writes the result in pi's form.
 func (r ToolResult) MarshalJSON() ([]byte, error) { return r.append(nil, true), nil }
 
 // UnmarshalJSON reads the message.
-func (m *UserMessage) UnmarshalJSON(b []byte) error       { return unmarshalMessage(b, m) }
+func (m *UserMessage) UnmarshalJSON(b []byte) error { return unmarshalMessage(b, m) }
 
 // UnmarshalJSON reads the message.
-func (m *AssistantMessage) UnmarshalJSON(b []byte) error  { return unmarshalMessage(b, m) }
+func (m *AssistantMessage) UnmarshalJSON(b []byte) error { return unmarshalMessage(b, m) }
 
 // UnmarshalJSON reads the message.
 func (m *ToolResultMessage) UnmarshalJSON(b []byte) error { return unmarshalMessage(b, m) }
 
 // UnmarshalJSON reads the message.
-func (m *CustomMessage) UnmarshalJSON(b []byte) error     { return unmarshalMessage(b, m) }
+func (m *CustomMessage) UnmarshalJSON(b []byte) error { return unmarshalMessage(b, m) }
 
 // UnmarshalJSON reads the block.
-func (b *Text) UnmarshalJSON(data []byte) error         { return unmarshalBlock(data, b) }
+func (b *Text) UnmarshalJSON(data []byte) error { return unmarshalBlock(data, b) }
 
 // UnmarshalJSON reads the block.
-func (b *Thinking) UnmarshalJSON(data []byte) error     { return unmarshalBlock(data, b) }
+func (b *Thinking) UnmarshalJSON(data []byte) error { return unmarshalBlock(data, b) }
 
 // UnmarshalJSON reads the block.
-func (b *Image) UnmarshalJSON(data []byte) error        { return unmarshalBlock(data, b) }
+func (b *Image) UnmarshalJSON(data []byte) error { return unmarshalBlock(data, b) }
 
 // UnmarshalJSON reads the block.
-func (c *ToolCall) UnmarshalJSON(data []byte) error     { return unmarshalBlock(data, c) }
+func (c *ToolCall) UnmarshalJSON(data []byte) error { return unmarshalBlock(data, c) }
 
 // UnmarshalJSON reads the block.
 func (b *UnknownBlock) UnmarshalJSON(data []byte) error { return unmarshalBlock(data, b) }

@@ -56,7 +56,7 @@ type Agent struct {
 type AgentState struct {
 	Messages         []Message
 	Running          bool
-	ErrorMessage     string // of the last turn that failed or was aborted in this run
+	ErrorMessage     string // of the last run, if a turn of it failed or it was aborted
 	PendingToolCalls []string
 	Queued           bool // messages wait in a queue
 }
@@ -103,7 +103,7 @@ func (a *Agent) Prompt(ctx context.Context, prompts ...Message) iter.Seq2[Event,
 			return
 		}
 		defer a.finish()
-		a.play(Run(ctx, a.config(false), a.transcript(), prompts...), yield)
+		a.play(ctx, Run(ctx, a.config(false), a.transcript(), prompts...), yield)
 	}
 }
 
@@ -124,15 +124,15 @@ func (a *Agent) Continue(ctx context.Context) iter.Seq2[Event, error] {
 			return
 		}
 		if history[len(history)-1].Role() != RoleAssistant {
-			a.play(Continue(ctx, a.config(false), history), yield)
+			a.play(ctx, Continue(ctx, a.config(false), history), yield)
 			return
 		}
 		if queued := a.take("steering", &a.steering); len(queued) > 0 {
-			a.play(Run(ctx, a.config(true), history, queued...), yield)
+			a.play(ctx, Run(ctx, a.config(true), history, queued...), yield)
 			return
 		}
 		if queued := a.take("followUp", &a.followUp); len(queued) > 0 {
-			a.play(Run(ctx, a.config(false), history, queued...), yield)
+			a.play(ctx, Run(ctx, a.config(false), history, queued...), yield)
 			return
 		}
 		yield(nil, continuable(history))
@@ -191,13 +191,13 @@ func (a *Agent) take(name string, q *queue) []Message {
 
 // play passes a run's events on, keeping the state in step: an event's effect
 // is seen by whoever gets it.
-func (a *Agent) play(run iter.Seq2[Event, error], yield func(Event, error) bool) {
+func (a *Agent) play(ctx context.Context, run iter.Seq2[Event, error], yield func(Event, error) bool) {
 	a.mu.Lock()
 	a.errText = ""
 	a.mu.Unlock()
 	for ev, err := range run {
 		if err == nil {
-			a.apply(ev)
+			a.apply(ctx, ev)
 		}
 		if !yield(ev, err) {
 			return
@@ -205,7 +205,7 @@ func (a *Agent) play(run iter.Seq2[Event, error], yield func(Event, error) bool)
 	}
 }
 
-func (a *Agent) apply(ev Event) {
+func (a *Agent) apply(ctx context.Context, ev Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch ev := ev.(type) {
@@ -220,6 +220,11 @@ func (a *Agent) apply(ev Event) {
 	case *TurnEnd:
 		if msg, ok := ev.Message.(*AssistantMessage); ok && msg.ErrorMessage != "" {
 			a.errText = msg.ErrorMessage
+		}
+	case *AgentEnd:
+		// A run that was aborted while tools ran has no message that says so.
+		if ctx.Err() != nil && len(ev.Messages) > 0 && ev.Messages[len(ev.Messages)-1].Role() != RoleAssistant {
+			a.errText = textRequestAborted
 		}
 	}
 }

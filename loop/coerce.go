@@ -222,10 +222,10 @@ func convert(v any, t string) (any, bool) {
 	case "number", "integer":
 		return toNumber(v, t)
 	case "boolean":
-		switch v {
-		case "true", json.Number("1"):
+		switch {
+		case v == "true", isNumber(v, 1):
 			return true, true
-		case "false", json.Number("0"):
+		case v == "false", isNumber(v, 0):
 			return false, true
 		}
 	case "string":
@@ -236,12 +236,20 @@ func convert(v any, t string) (any, bool) {
 			return numberText(v), true
 		}
 	case "null":
-		switch v {
-		case "", false, json.Number("0"):
+		if v == "" || v == false || isNumber(v, 0) {
 			return nil, true
 		}
 	}
 	return nil, false
+}
+
+func isNumber(v any, want float64) bool {
+	n, ok := v.(json.Number)
+	if !ok {
+		return false
+	}
+	f, err := n.Float64()
+	return err == nil && f == want
 }
 
 func toNumber(v any, t string) (any, bool) {

@@ -65,7 +65,7 @@ func (r *run) resume(ctx context.Context, open *OpenRun, prompts []Message) {
 		r.resumeBetweenTurns(ctx, open)
 	default:
 		if r.openTurn() && r.deliver(prompts) {
-			r.resumeTurn(ctx)
+			r.resumeTurn(ctx, open)
 		}
 	}
 }
@@ -88,8 +88,8 @@ func (r *run) resumeBetweenTurns(ctx context.Context, open *OpenRun) {
 // resumeTurn goes on in a turn that has no answer yet. The messages that had
 // been polled for it may be lost with the process that polled them, so the
 // queues are asked again before the model is.
-func (r *run) resumeTurn(ctx context.Context) {
-	if r.waiting() {
+func (r *run) resumeTurn(ctx context.Context, open *OpenRun) {
+	if r.waiting(open) {
 		r.loop(ctx, true)
 		return
 	}
@@ -108,28 +108,25 @@ func (r *run) resumeTurn(ctx context.Context) {
 		}
 		return
 	}
-	if last, ok := r.last().(*AssistantMessage); ok && !r.closeTurn(last, nil) {
-		return
+	if open.LastAssistant == nil || r.closeTurn(open.LastAssistant, nil) {
+		r.end()
 	}
-	r.end()
 }
 
-// waiting says that the context ends in something that the model has not
-// answered.
-func (r *run) waiting() bool {
-	m := r.last()
-	if m == nil {
+// waiting says that the context ends in something that the model is to answer:
+// anything but an answer, and but the results of a batch that asked to end the
+// run.
+func (r *run) waiting(open *OpenRun) bool {
+	if len(r.context) == 0 {
 		return false
 	}
-	_, answered := m.(*AssistantMessage)
-	return !answered
-}
-
-func (r *run) last() Message {
-	if len(r.context) == 0 {
-		return nil
+	switch r.context[len(r.context)-1].(type) {
+	case *AssistantMessage:
+		return false
+	case *ToolResultMessage:
+		return !open.Terminate
 	}
-	return r.context[len(r.context)-1]
+	return true
 }
 
 // resultsOf finds the results of an answer among the messages after it.
@@ -143,7 +140,7 @@ func resultsOf(msg *AssistantMessage, messages []Message) []*ToolResultMessage {
 			results = append(results, m)
 		}
 	}
-	if len(toolCalls(msg)) == 0 {
+	if len(msg.toolCalls()) == 0 {
 		return nil
 	}
 	return results
@@ -159,7 +156,7 @@ func resumeCalls(states []*callState, done *OpenRun) {
 		if done.Started[c.pos] && c.outcome == nil {
 			c.started = true
 			if c.entry == nil || !c.entry.spec.Idempotent {
-				c.outcome = failed(textInterrupted)
+				c.outcome = failed(Interrupted)
 			}
 		}
 	}

@@ -17,6 +17,10 @@ var ErrContinue = errors.New("loop: nothing to continue from")
 // (cut or malformed arguments) before the run gives up.
 const maxRefused = 3
 
+// textRequestAborted is the error message of an answer that was aborted before
+// it began, as in pi.
+const textRequestAborted = "Request was aborted."
+
 // misuse is an error of the caller, with pi's words.
 type misuse struct {
 	text string
@@ -274,23 +278,13 @@ func (r *run) shouldStop(ctx context.Context, msg *AssistantMessage, results []*
 
 // countRefused counts answers in a row that had calls, none of them whole.
 func (r *run) countRefused(msg *AssistantMessage) {
-	calls := toolCalls(msg)
+	calls := msg.toolCalls()
 	whole := slices.ContainsFunc(calls, func(c *ToolCall) bool { return c.Incomplete == "" })
 	if len(calls) == 0 || whole {
 		r.refused = 0
 		return
 	}
 	r.refused++
-}
-
-func toolCalls(msg *AssistantMessage) []*ToolCall {
-	var calls []*ToolCall
-	for _, b := range msg.Content {
-		if c, ok := b.(*ToolCall); ok {
-			calls = append(calls, c)
-		}
-	}
-	return calls
 }
 
 // fail ends the run with an error message, in the open turn or in one of its
@@ -312,7 +306,7 @@ func (r *run) failure(ctx context.Context, err error) *AssistantMessage {
 		Timestamp: time.Now().UnixMilli(),
 	}
 	if ctx.Err() != nil {
-		msg.StopReason, msg.ErrorMessage, msg.Err = StopAborted, "Request was aborted.", context.Cause(ctx)
+		msg.StopReason, msg.ErrorMessage, msg.Err = StopAborted, textRequestAborted, context.Cause(ctx)
 	}
 	return msg
 }

@@ -9,9 +9,8 @@ import (
 
 // Texts of the results that the loop itself gives.
 const (
-	textBlocked     = "Tool execution was blocked"
-	textAborted     = "Not run: the run was aborted before this call started"
-	textInterrupted = "interrupted: outcome unknown"
+	textBlocked = "Tool execution was blocked"
+	textAborted = "Not run: the run was aborted before this call started"
 )
 
 const defaultAbortGrace = 10 * time.Second
@@ -114,7 +113,7 @@ func (r *run) runCalls(ctx context.Context, msg *AssistantMessage, done *OpenRun
 
 // callStates lists the calls with what is already known of each.
 func (r *run) callStates(msg *AssistantMessage, done *OpenRun) []*callState {
-	calls := toolCalls(msg)
+	calls := msg.toolCalls()
 	states := make([]*callState, len(calls))
 	for i, call := range calls {
 		states[i] = &callState{call: call, pos: i, entry: r.tools.byName[call.Name]}

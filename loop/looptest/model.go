@@ -18,12 +18,28 @@ import (
 // number k gets the k-th reply; a request too many is an error message.
 type Model struct {
 	mu       sync.Mutex
-	replies  []Reply
+	answer   func(n int, req *loop.Request) *Reply
 	requests []*loop.Request
 }
 
 // NewModel returns a model that gives the replies in order.
-func NewModel(replies ...Reply) *Model { return &Model{replies: replies} }
+func NewModel(replies ...Reply) *Model {
+	return &Model{answer: func(n int, _ *loop.Request) *Reply {
+		if n > len(replies) {
+			return nil
+		}
+		return &replies[n-1]
+	}}
+}
+
+// NewModelFunc returns a model whose replies depend on the request. f is
+// called by one goroutine at a time.
+func NewModelFunc(f func(req *loop.Request) Reply) *Model {
+	return &Model{answer: func(_ int, req *loop.Request) *Reply {
+		r := f(req)
+		return &r
+	}}
+}
 
 // Requests lists what was asked so far.
 func (m *Model) Requests() []*loop.Request {
@@ -43,10 +59,7 @@ func (m *Model) Stream(ctx context.Context, req *loop.Request) iter.Seq2[*loop.U
 		m.mu.Lock()
 		m.requests = append(m.requests, req)
 		n := len(m.requests)
-		var reply *Reply
-		if n <= len(m.replies) {
-			reply = &m.replies[n-1]
-		}
+		reply := m.answer(n, req)
 		m.mu.Unlock()
 		s := modelStream{yield: yield, msg: m.message()}
 		if reply == nil {

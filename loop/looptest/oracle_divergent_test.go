@@ -212,26 +212,78 @@ func improvePolls(e *expectation) bool {
 	return changed
 }
 
-// improveEnd drops the extra turn of a single run.
+// improveEnd drops the extra turns: those with nothing but an empty message
+// that says aborted, behind a turn with tool results.
 func improveEnd(e *expectation) bool {
-	end := len(e.Trace)
-	extra := []string{"turn_end", "turn_start", "", "message_start:assistant", "message_end:assistant", "turn_end", "agent_end"}
-	if end < len(extra) || len(e.Events) < len(extra) || len(e.Messages) == 0 || !slices.Contains(e.Trace, "abort") {
+	events, n := withoutExtraTurns(e.Events)
+	if n == 0 {
 		return false
 	}
-	for i, entry := range extra {
-		got := e.Trace[end-len(extra)+i]
-		if got != entry && !(entry == "" && strings.HasPrefix(got, "llm:")) {
-			return false
-		}
+	e.Events = events
+	e.Trace = withoutExtraTrace(e.Trace)
+	e.Messages = withoutExtraMessages(e.Messages)
+	if messages, ok := e.AgentState["messages"].([]any); ok {
+		e.AgentState["messages"] = withoutExtraMessages(messages)
 	}
-	last, _ := e.Messages[len(e.Messages)-1].(map[string]any)
-	if last["stopReason"] != "aborted" || last["errorMessage"] != "Request was aborted." {
-		return false
-	}
-	e.Trace = append(slices.Clone(e.Trace[:end-6]), "agent_end")
-	e.Messages = e.Messages[:len(e.Messages)-1]
-	n := len(e.Events)
-	e.Events = append(slices.Clone(e.Events[:n-5]), map[string]any{"type": "agent_end", "messages": e.Messages})
 	return true
+}
+
+func withoutExtraTurns(events []any) (out []any, n int) {
+	types := func(i int, want ...string) bool {
+		for k, typ := range want {
+			if i+k >= len(events) || field(events[i+k], "type") != typ {
+				return false
+			}
+		}
+		return true
+	}
+	for i := 0; i < len(events); i++ {
+		extra := i > 0 && field(events[i-1], "type") == "turn_end" &&
+			types(i, "turn_start", "message_start", "message_end", "turn_end", "agent_end") &&
+			emptyAborted(field(events[i+2], "message"))
+		if !extra {
+			out = append(out, events[i])
+			continue
+		}
+		n++
+		i += 4
+		messages, _ := field(events[i], "messages").([]any)
+		out = append(out, map[string]any{"type": "agent_end", "messages": withoutExtraMessages(messages)})
+	}
+	return out, n
+}
+
+func withoutExtraTrace(trace []string) (out []string) {
+	pattern := []string{"turn_start", "llm:", "message_start:assistant", "message_end:assistant", "turn_end", "agent_end"}
+	for i := 0; i < len(trace); i++ {
+		extra := i > 0 && i+len(pattern) <= len(trace) && slices.Contains(trace[:i], "abort")
+		for k := range pattern {
+			extra = extra && strings.HasPrefix(trace[i+k], pattern[k])
+		}
+		if extra {
+			i += len(pattern) - 1
+		}
+		out = append(out, trace[i])
+	}
+	return out
+}
+
+func withoutExtraMessages(messages []any) (out []any) {
+	for i, m := range messages {
+		if i > 0 && emptyAborted(m) && field(messages[i-1], "role") == "toolResult" {
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func emptyAborted(m any) bool {
+	content, _ := field(m, "content").([]any)
+	return len(content) == 0 && field(m, "stopReason") == "aborted" && field(m, "errorMessage") == "Request was aborted."
+}
+
+func field(v any, key string) any {
+	m, _ := v.(map[string]any)
+	return m[key]
 }

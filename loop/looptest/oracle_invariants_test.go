@@ -3,6 +3,7 @@ package looptest_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,9 @@ func checkInvariants(t *testing.T, s *scenario, got *expectation) {
 	}
 	c.order(got.Trace)
 	c.executions(got.ToolExecutions)
+	if os.Getenv("LOOP_ORACLE_DIR") != "" && s.Divergence == nil {
+		return // compared with pi's requests, whatever a server thinks of them
+	}
 	for i, r := range got.Requests {
 		if err := acceptable(r.Body); err != nil {
 			t.Errorf("request %d: %v", i+1, err)
@@ -203,8 +207,8 @@ func (c *invariants) elsewhere(id string) bool {
 	return n > 1
 }
 
-// cutCalls lists the calls, by id, whose argument text no reading makes whole:
-// its braces don't close. Only calls whose pieces carry an index and whose id
+// cutCalls lists the calls, by id, whose argument text is open at its end: in a
+// string, a list or an object. Only calls whose pieces carry an index and whose id
 // occurs once are looked at.
 func cutCalls(s *scenario) map[string]bool {
 	cut := map[string]bool{}
@@ -250,10 +254,28 @@ func cutCalls(s *scenario) map[string]bool {
 			}
 		}
 		for _, p := range calls {
-			if p.id != "" && strings.Count(p.args, "{") > strings.Count(p.args, "}") && !strings.Contains(p.args, `{"q":"{`) {
+			if p.id != "" && openEnded(p.args) {
 				cut[p.id] = true
 			}
 		}
 	}
 	return cut
+}
+
+func openEnded(text string) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{', c == '[':
+			depth++
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return inString || depth > 0
 }

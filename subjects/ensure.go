@@ -340,11 +340,20 @@ func ensureConsumer(ctx context.Context, js jetstream.JetStream, c consumer, o *
 	return explain("changing consumer "+name, err)
 }
 
+// blobTTL lets blobs go when the last record that can refer to them has gone.
+func blobTTL(o *EnsureOptions) time.Duration {
+	if o.EventsMaxAge == 0 || o.DLQMaxAge == 0 {
+		return 0
+	}
+	return max(o.EventsMaxAge, o.DLQMaxAge)
+}
+
 func ensureBuckets(ctx context.Context, js jetstream.JetStream, n Names, o *EnsureOptions) error {
 	replicas := cmp.Or(o.Replicas, 1)
 	if _, err := js.ObjectStore(ctx, n.BlobBucket()); errors.Is(err, jetstream.ErrBucketNotFound) {
 		_, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
 			Bucket: n.BlobBucket(), Description: "pi-worker: payloads over the limit", Replicas: replicas,
+			TTL: blobTTL(o),
 		})
 		if err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
 			return explain("creating object store "+n.BlobBucket(), err)

@@ -28,7 +28,7 @@ const (
 // but a person can help.
 func (s *Store) Claims(ctx context.Context) iter.Seq2[*Claim, error] {
 	return func(yield func(*Claim, error) bool) {
-		p := &puller{store: s, stream: s.names.BellStream(), consumer: subjects.ConsumerWorkers}
+		p := &puller{store: s, stream: s.names.BellStream(), consumer: subjects.ConsumerWorkers, trouble: &s.claiming}
 		defer func() { p.stop() }()
 		for m, wait := range s.pulls(ctx, p, 1) {
 			session, err := s.names.ParseBell(m.Subject)
@@ -60,7 +60,7 @@ func (s *Store) pulls(ctx context.Context, p *puller, batch int) iter.Seq2[*nats
 				m, err = p.next(ctx, batch)
 			}
 			if err == nil || errors.Is(err, errPullExpired) {
-				s.setTrouble(nil)
+				p.trouble.Store(nil)
 				pause = 100 * time.Millisecond
 				if m != nil && !yield(m, ackWait) {
 					return
@@ -71,7 +71,8 @@ func (s *Store) pulls(ctx context.Context, p *puller, batch int) iter.Seq2[*nats
 				return
 			}
 			s.log.Warn("pulling", "stream", p.stream, "consumer", p.consumer, "error", err)
-			s.setTrouble(explain("pulling from "+p.stream, err))
+			err = explain("pulling from "+p.stream, err)
+			p.trouble.Store(&err)
 			ackWait = 0
 			select {
 			case <-time.After(pause):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -168,6 +169,20 @@ func (s *Store) NextInput(ctx context.Context, session string, kind subjects.Kin
 		return nil, explain("reading the inbox", err)
 	}
 	return s.readInput(ctx, m)
+}
+
+// Inputs lists what waits in the session's inbox, in order; an input that is
+// being consumed may still be among it.
+func (s *Store) Inputs(ctx context.Context, session string) iter.Seq2[*Input, error] {
+	return func(yield func(*Input, error) bool) {
+		for after := uint64(0); ; {
+			in, err := s.NextInput(ctx, session, "", after)
+			if errors.Is(err, ErrNoInput) || !yield(in, err) || err != nil {
+				return
+			}
+			after = in.Ref.Seq
+		}
+	}
 }
 
 func (s *Store) readInput(ctx context.Context, m *message) (*Input, error) {

@@ -3,6 +3,7 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,5 +187,13 @@ func TestNextInputIsInStreamOrder(t *testing.T) {
 			t.Fatalf("sequence %d, want %d", in.Ref.Seq, seq)
 		}
 		after = seq
+	}
+	var listed []uint64
+	for in, err := range b.store.Inputs(t.Context(), "s") {
+		b.must(err)
+		listed = append(listed, in.Ref.Seq)
+	}
+	if !slices.Equal(listed, want) {
+		t.Errorf("listed %v, want %v", listed, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,9 +30,9 @@ type puller struct {
 	store    *Store
 	stream   string
 	consumer string
-	sub      *nats.Subscription // nil before the first pull
-	waiting  int                // messages that the last pull may still bring
-	until    time.Time          // of the last pull, by our clock
+	trouble  *atomic.Pointer[error] // told by pulls: why it can't, nil if it can
+	sub      *nats.Subscription     // nil before the first pull
+	waiting  int                    // messages that the last pull may still bring
 }
 
 // next gives one message. It pulls up to batch at once and hands them out one

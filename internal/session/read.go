@@ -284,7 +284,19 @@ func (s *Store) consume(ctx context.Context, session string, at place, end uint6
 		case <-ctx.Done():
 		}
 		pause = min(2*pause, maxPause)
+		if s.isBeyond(ctx, at.next) {
+			at = place{next: 1}
+		}
 	}
+}
+
+// isBeyond says that the stream ends before the place where a reader wants to
+// go on: somebody deleted it and it was made again. The log begins anew then.
+func (s *Store) isBeyond(ctx context.Context, next uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.names.EventsStream())
+	return err == nil && stream.CachedInfo().State.LastSeq+1 < next
 }
 
 func (s *Store) consumeOnce(ctx context.Context, session string, at *place, end uint64, yield func(*message, error) bool) (done bool, err error) {

@@ -339,3 +339,32 @@ func TestFoldGivesWhatAResumeNeeds(t *testing.T) {
 		t.Errorf("after settling: prompt %+v, settled %d, tail %d", st.Prompt, st.Settled, st.TailSeq)
 	}
 }
+
+// A stranger deletes the stream and a worker makes it again: the log begins
+// anew, and so does its reader.
+func TestTailFollowsAStreamThatWasMadeAgain(t *testing.T) {
+	natstest.InBubble(t, nil, func(t *testing.T, e *natstest.Env) {
+		b := newBench(t, e, nil)
+		l := b.open("s", "w")
+		for i := range 5 {
+			b.append(l, waiting(i+1))
+		}
+		b.close(l)
+		var got []int64
+		var err error
+		var wg sync.WaitGroup
+		wg.Go(func() { got, err = tail(t.Context(), b.store, "s", session.From{}) })
+		time.Sleep(time.Second)
+		b.must(e.JS.DeleteStream(t.Context(), subjects.Names{}.EventsStream()))
+		time.Sleep(time.Minute)
+		b.must(subjects.Ensure(t.Context(), e.JS, subjects.Names{}, nil))
+		l = b.open("s", "w")
+		b.append(l, waiting(6), &loop.AgentSettled{})
+		b.close(l)
+		wg.Wait()
+		if err != nil || fmt.Sprint(got) != "[1 2 3 4 5 6]" {
+			t.Errorf("events %v, %v, want 1 to 6", got, err)
+		}
+		e.NC.Close()
+	})
+}

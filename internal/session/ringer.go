@@ -18,7 +18,7 @@ const ringBatch = 64
 // workers run one; the broker shares the inputs between them. It blocks until
 // ctx ends, and returns nil then.
 func (s *Store) Ringer(ctx context.Context) error {
-	p := &puller{store: s, stream: s.names.InboxStream(), consumer: subjects.ConsumerRinger}
+	p := &puller{store: s, stream: s.names.InboxStream(), consumer: subjects.ConsumerRinger, trouble: &s.ringing}
 	defer func() { p.stop() }()
 	for m := range s.pulls(ctx, p, ringBatch) {
 		// Never acknowledged: the broker delivers it again, later each time,

@@ -49,14 +49,14 @@ type Options struct {
 // Store is the door to all sessions under one prefix. It is safe for
 // concurrent use, and holds nothing that must be closed.
 type Store struct {
-	nc    *nats.Conn
-	js    jetstream.JetStream
-	names subjects.Names
-	opts  Options
-	log   *slog.Logger
-	api   string // prefix of the JetStream API, with its dot
-	// trouble is why claims can't be pulled at present.
-	trouble   atomic.Pointer[error]
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	names     subjects.Names
+	opts      Options
+	log       *slog.Logger
+	api       string                             // prefix of the JetStream API, with its dot
+	claiming  atomic.Pointer[error]              // why bells can't be pulled, nil if they can
+	ringing   atomic.Pointer[error]              // the same of the ringer
 	summaries atomic.Pointer[jetstream.KeyValue] // nil before the first use
 }
 
@@ -92,23 +92,17 @@ func (s *Store) JetStream() jetstream.JetStream { return s.js }
 // Names are the names that the store uses.
 func (s *Store) Names() subjects.Names { return s.names }
 
-// Ready is nil while bells can be pulled, and otherwise says why not.
+// Ready is nil while Claims and Ringer can pull, and otherwise says why not.
 func (s *Store) Ready() error {
-	if s.nc.Status() != nats.CONNECTED {
-		return fmt.Errorf("%w: %v", ErrNoServer, s.nc.Status())
+	if status := s.nc.Status(); status != nats.CONNECTED {
+		return fmt.Errorf("%w: connection is %v", ErrNoServer, status)
 	}
-	if err := s.trouble.Load(); err != nil {
-		return *err
+	for _, trouble := range []*atomic.Pointer[error]{&s.claiming, &s.ringing} {
+		if err := trouble.Load(); err != nil {
+			return *err
+		}
 	}
 	return nil
-}
-
-func (s *Store) setTrouble(err error) {
-	if err == nil {
-		s.trouble.Store(nil)
-		return
-	}
-	s.trouble.Store(&err)
 }
 
 // limit is the largest payload that travels by itself.

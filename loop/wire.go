@@ -27,12 +27,36 @@ func AppendWire(dst []byte, ev Event) []byte {
 		return append(e.PartialResult.append(dst, false), '}')
 	case *TurnEnd:
 		dst = append(dst, `{"type":"turn_end"`...)
-		return append(appendUsage(dst, e.Usage), '}')
+		return append(appendUsage(dst, e.total()), '}')
 	case *AgentEnd:
 		dst = append(dst, `{"type":"agent_end"`...)
-		return appendWillContinue(appendUsage(dst, e.Usage), e)
+		return appendWillContinue(appendUsage(dst, e.total()), e)
 	}
 	return appendCommon(dst, ev)
+}
+
+// total is the turn's usage: as given, or that of its answer.
+func (e *TurnEnd) total() *Usage {
+	if m, ok := e.Message.(*AssistantMessage); ok && e.Usage == nil {
+		return &m.Usage
+	}
+	return e.Usage
+}
+
+// total is the run's usage: as given, or that of its answers together.
+func (e *AgentEnd) total() *Usage {
+	sum := e.Usage
+	for _, m := range e.Messages {
+		a, ok := m.(*AssistantMessage)
+		if !ok || e.Usage != nil {
+			continue
+		}
+		if sum == nil {
+			sum = &Usage{}
+		}
+		sum.add(&a.Usage)
+	}
+	return sum
 }
 
 func appendUsage(dst []byte, u *Usage) []byte {

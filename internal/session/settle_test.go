@@ -4,15 +4,20 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/url"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/pi-worker/pi-worker/internal/natsd"
 	"github.com/pi-worker/pi-worker/internal/natstest"
 	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/subjects"
 )
 
@@ -183,4 +188,68 @@ func TestStrangersRecordIsPassedOver(t *testing.T) {
 	if st := b.fold("s"); st.Seq != 4 || st.Epoch.N != 2 {
 		t.Errorf("state at %d, epoch %v, want 4 and 2", st.Seq, st.Epoch)
 	}
+}
+
+// The broker goes away and comes back on the same store: what was appended
+// meanwhile arrives once, and a reader that was there all the time sees one
+// sequence.
+func TestLogAndTailOutliveABrokerRestart(t *testing.T) {
+	cfg := natsd.Config{Dir: t.TempDir()}
+	srv, err := natsd.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Port, err = strconv.Atoi(u.Port()); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(srv.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, &natstest.Env{NC: nc, JS: js}, nil)
+	l := b.open("s", "w")
+	var got []int64
+	var tailErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { got, tailErr = tail(t.Context(), b.store, "s", session.From{}) })
+	n := 0
+	for range 3 {
+		for range 50 {
+			n++
+			b.must(l.Append(t.Context(), waiting(n)))
+		}
+		b.must(srv.Close())
+		for range 50 {
+			n++
+			b.must(l.Append(t.Context(), waiting(n)))
+		}
+		if srv, err = natsd.Start(cfg); err != nil {
+			t.Fatal(err)
+		}
+		b.must(l.Flush(t.Context()))
+	}
+	b.append(l, &loop.AgentSettled{})
+	b.close(l)
+	wg.Wait()
+	b.must(tailErr)
+	for i := range got {
+		if got[i] != int64(i+1) {
+			t.Fatalf("event %d of the tail is %d", i+1, got[i])
+		}
+	}
+	if len(got) != n {
+		t.Errorf("the tail saw %d events, want %d", len(got), n)
+	}
+	b.fold("s")
+	nc.Close()
+	b.must(srv.Close())
 }

@@ -27,7 +27,7 @@ func TestLogOutlivesLeadersStepDown(t *testing.T) {
 		if err = subjects.Ensure(t.Context(), c.JS, subjects.Names{}, opts); err == nil {
 			break
 		}
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond) // servers start in their own time
 	}
 	b := &bench{TB: t, env: &natstest.Env{NC: c.NC, JS: c.JS}}
 	b.must(err)

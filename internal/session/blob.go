@@ -2,10 +2,12 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -21,6 +23,9 @@ type blobRef struct {
 	// inputs.
 	Type string `json:"type,omitempty"`
 }
+
+// errBlobSize says that a blob is not as long as its reference says.
+var errBlobSize = errors.New("session: bytes of blob and reference differ")
 
 // maxChunk is the object store's own default.
 const maxChunk = 128 << 10
@@ -63,12 +68,25 @@ func (s *Store) getBlob(ctx context.Context, ref blobRef) ([]byte, error) {
 	if err != nil {
 		return nil, explain("opening "+s.names.BlobBucket(), err)
 	}
-	data, err := store.GetBytes(ctx, ref.Blob)
+	obj, err := store.Get(ctx, ref.Blob)
 	if err != nil {
 		return nil, explain("reading blob "+ref.Blob, err)
 	}
-	if uint64(len(data)) != ref.Size {
-		return nil, fmt.Errorf("session: blob %s has %d bytes, its reference says %d", ref.Blob, len(data), ref.Size)
+	defer obj.Close()
+	info, err := obj.Info()
+	if err != nil {
+		return nil, explain("reading blob "+ref.Blob, err)
+	}
+	if info.Size != ref.Size { // before it is read: a reference may lie
+		return nil, fmt.Errorf("%w: %s has %d, its reference says %d", errBlobSize, ref.Blob, info.Size, ref.Size)
+	}
+	data := make([]byte, info.Size)
+	if _, err := io.ReadFull(obj, data); err != nil {
+		return nil, explain("reading blob "+ref.Blob, err)
+	}
+	// The digest is checked at the end of the stream.
+	if _, err := obj.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("session: reading blob %s: %w", ref.Blob, cmp.Or(err, errBlobSize))
 	}
 	return data, nil
 }

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,6 +46,9 @@ func (s *Store) Publish(ctx context.Context, session string, kind subjects.Kind,
 		return Receipt{}, err
 	}
 	send := *in
+	if strings.ContainsFunc(send.TraceParent, unicode.IsControl) {
+		return Receipt{}, fmt.Errorf("session: publishing %s: trace context %.80q has control characters", kind, send.TraceParent)
+	}
 	if send.ID == "" {
 		send.ID = nuid.Next()
 	}
@@ -196,9 +200,13 @@ func (s *Store) readInput(ctx context.Context, m *message) (*Input, error) {
 	}
 	if ref, ok := parseBlob(m.data); ok {
 		in.blob = ref.Blob
+		if ref.Size > uint64(s.opts.MaxInputBytes) {
+			in.Err = fmt.Errorf("%w: %w: blob has %d bytes, at most %d are allowed", ErrMalformed, ErrTooLarge, ref.Size, s.opts.MaxInputBytes)
+			return in, nil
+		}
 		data, err := s.getBlob(ctx, ref)
 		switch {
-		case errors.Is(err, jetstream.ErrObjectNotFound), errors.Is(err, jetstream.ErrDigestMismatch):
+		case errors.Is(err, jetstream.ErrObjectNotFound), errors.Is(err, jetstream.ErrDigestMismatch), errors.Is(err, errBlobSize):
 			in.Err = fmt.Errorf("%w: %w", ErrMalformed, err)
 			return in, nil
 		case err != nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pi-worker/pi-worker/internal/natstest"
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/subjects"
@@ -73,7 +74,9 @@ func TestMalformedInput(t *testing.T) {
 		`{"message": "hi", "options":{"x":"` + strings.Repeat("y", 2100) + `"}}`: "options have",
 		"\xff\xfe": "UTF-8",
 		"  \n":     "empty input",
-		`{"blob":"gone","size":3,"digest":"SHA-256=x"}`: "not found",
+		`{"blob":"gone","size":3,"digest":"SHA-256=x"}`:           "not found",
+		`{"blob":"gone","size":99999999999,"digest":"SHA-256=x"}`: "33554432",
+		`{"id":"a\nb","message":"hi"}`:                            "control",
 	} {
 		_, err := b.env.JS.Publish(t.Context(), "agent.s.prompt", []byte(payload))
 		b.must(err)
@@ -95,8 +98,8 @@ func TestMalformedInput(t *testing.T) {
 		}
 		b.must(b.store.DeleteDead(t.Context(), d.Seq))
 	}
-	if n != 15 {
-		t.Errorf("%d dead letters, want one for each of 15 inputs", n)
+	if n != 17 {
+		t.Errorf("%d dead letters, want one for each of 17 inputs", n)
 	}
 	b.publish("s", subjects.KindPrompt, "the session goes on")
 	if in, err := b.store.NextInput(t.Context(), "s", "", 0); err != nil || in.Err != nil {
@@ -195,5 +198,48 @@ func TestNextInputIsInStreamOrder(t *testing.T) {
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("listed %v, want %v", listed, want)
+	}
+}
+
+// Before the first worker there are no streams, and the sender is told so.
+func TestPublishWithoutStreams(t *testing.T) {
+	env := natstest.Start(t, nil)
+	s := openStore(t, env, nil)
+	in := &session.Input{Message: loop.NewUserText("hi")}
+	if _, err := s.Publish(t.Context(), "s", subjects.KindPrompt, in); !errors.Is(err, session.ErrNoStream) {
+		t.Errorf("publish: %v, want ErrNoStream", err)
+	}
+	for _, err := range s.Read(t.Context(), "s", session.From{}) {
+		if !errors.Is(err, session.ErrNoStream) {
+			t.Errorf("read: %v, want ErrNoStream", err)
+		}
+	}
+	for _, err := range s.Summaries(t.Context()) {
+		if !errors.Is(err, session.ErrNoStream) {
+			t.Errorf("summaries: %v, want ErrNoStream", err)
+		}
+	}
+}
+
+func TestBlobWithALyingReferenceIsMalformed(t *testing.T) {
+	b := start(t)
+	blobs, err := b.env.JS.ObjectStore(t.Context(), subjects.Names{}.BlobBucket())
+	b.must(err)
+	_, err = blobs.PutString(t.Context(), "x", "hello")
+	b.must(err)
+	for _, size := range []string{"4", "6", "5"} {
+		_, err = b.env.JS.Publish(t.Context(), "agent.s.prompt", []byte(`{"blob":"x","size":`+size+`,"digest":"SHA-256=any"}`))
+		b.must(err)
+		in, err := b.store.NextInput(t.Context(), "s", "", 0)
+		b.must(err)
+		if lies := size != "5"; errors.Is(in.Err, session.ErrMalformed) != lies {
+			t.Errorf("size %s: %v", size, in.Err)
+		}
+		if size == "5" {
+			b.must(b.store.DeleteInput(t.Context(), in))
+			continue
+		}
+		b.must(b.env.JS.DeleteStream(t.Context(), subjects.Names{}.InboxStream()))
+		b.must(subjects.Ensure(t.Context(), b.env.JS, subjects.Names{}, nil))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/pi-worker/pi-worker/loop"
@@ -154,6 +155,9 @@ func (in *Input) parse(kind subjects.Kind, data []byte) error {
 	err := in.parsePayload(kind, data)
 	if err == nil && len(in.ID) > MaxInputID {
 		err = fmt.Errorf("id has %d bytes, at most %d are allowed", len(in.ID), MaxInputID)
+	}
+	if err == nil && strings.ContainsFunc(in.ID, unicode.IsControl) {
+		err = fmt.Errorf("id %.80q has control characters", in.ID) // it travels in a header
 	}
 	if err == nil && !in.Options.IsZero() {
 		err = in.checkOptions()

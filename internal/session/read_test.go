@@ -368,3 +368,52 @@ func TestTailFollowsAStreamThatWasMadeAgain(t *testing.T) {
 		e.NC.Close()
 	})
 }
+
+// Readers that stand still cost the writer nothing and miss nothing when they
+// go on.
+func TestStalledReadersDoNotHoldTheWriter(t *testing.T) {
+	b := start(t)
+	l := b.open("s", "w")
+	b.append(l, waiting(1))
+	const readers, events = 20, 2000
+	goOn := make(chan struct{})
+	var started, wg sync.WaitGroup
+	started.Add(readers)
+	for range readers {
+		wg.Go(func() {
+			n := int64(0)
+			for rec, err := range b.store.Tail(t.Context(), "s", session.From{}) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, ev := range rec.Events {
+					switch ev := ev.(type) {
+					case *loop.Waiting:
+						if n++; ev.Since != n {
+							t.Errorf("event %d where %d was due", ev.Since, n)
+							return
+						}
+					case *loop.AgentSettled:
+						if n != events {
+							t.Errorf("%d events, want %d", n, events)
+						}
+						return
+					}
+				}
+				if n == 1 {
+					started.Done()
+					<-goOn
+				}
+			}
+		})
+	}
+	started.Wait()
+	for i := 2; i <= events; i++ {
+		b.must(l.Append(t.Context(), waiting(i)))
+	}
+	b.append(l, &loop.AgentSettled{})
+	b.close(l)
+	close(goOn)
+	wg.Wait()
+}

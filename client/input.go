@@ -159,18 +159,12 @@ func (c *Client) send(ctx context.Context, id string, kind Kind, in *session.Inp
 
 // mustKnow refuses sessions to which nothing was ever said.
 func (c *Client) mustKnow(ctx context.Context, id string) error {
-	if _, err := subjects.ParseSession(id); err != nil {
-		return err
+	for _, err := range c.store.Read(ctx, id, session.From{Now: true}) {
+		if err != nil {
+			return err
+		}
 	}
-	tail, err := c.tailSeq(ctx, id)
-	if err != nil || tail > 0 {
-		return err
-	}
-	_, err = c.store.NextInput(ctx, id, "", 0)
-	if errors.Is(err, session.ErrNoInput) {
-		return fmt.Errorf("%w: %s", ErrUnknownSession, id)
-	}
-	return err
+	return nil
 }
 
 // tailSeq is the stream sequence of the log's last record, 0 without a log.

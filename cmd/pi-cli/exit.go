@@ -90,6 +90,23 @@ func isQuiet(err error) bool {
 	return ok && coded.message == "" && coded.err == nil
 }
 
+// meanings are the code and the words of the errors that commands end with.
+var meanings = []struct {
+	target error
+	code   int
+	words  string
+}{
+	{client.ErrUnknownSession, exitUnknown, "no such session"},
+	{client.ErrSession, exitUsage, "a session id is 1 to 64 letters, digits, _ and -"},
+	{client.ErrEmptyPrompt, exitUsage, "the text is empty"},
+	{client.ErrTooLarge, exitRefused, "the input is too large"},
+	{client.ErrFull, exitRefused, "the session has too many inputs waiting"},
+	{client.ErrLost, exitLost, "the stream of events is lost"},
+	{client.ErrNoStreams, exitConnection, "this NATS has no streams of ours; a worker creates them when it starts"},
+	{context.DeadlineExceeded, exitTimeout, ""},
+	{context.Canceled, exitInterrupted, ""},
+}
+
 // codeOf is the exit code that err stands for.
 func codeOf(err error) int {
 	if err == nil {
@@ -98,25 +115,26 @@ func codeOf(err error) int {
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		return coded.code
 	}
-	for _, c := range []struct {
-		target error
-		code   int
-	}{
-		{client.ErrUnknownSession, exitUnknown},
-		{client.ErrSession, exitUsage},
-		{client.ErrEmptyPrompt, exitUsage},
-		{client.ErrTooLarge, exitRefused},
-		{client.ErrFull, exitRefused},
-		{client.ErrLost, exitLost},
-		{client.ErrNoStreams, exitConnection},
-		{context.DeadlineExceeded, exitTimeout},
-		{context.Canceled, exitInterrupted},
-	} {
-		if errors.Is(err, c.target) {
-			return c.code
+	for _, m := range meanings {
+		if errors.Is(err, m.target) {
+			return m.code
 		}
 	}
 	return exitError
+}
+
+// sentence is an error for people: the words for what it is, and the details
+// that came with it.
+func sentence(err error) string {
+	text := err.Error()
+	for _, m := range meanings {
+		if m.words == "" || !errors.Is(err, m.target) {
+			continue
+		}
+		_, detail, _ := strings.Cut(text, m.target.Error())
+		return m.words + detail
+	}
+	return text
 }
 
 // codeOfOutcome is the exit code of a settled prompt. An outcome that this

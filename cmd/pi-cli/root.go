@@ -66,7 +66,7 @@ func (a *app) rootCommand() *cobra.Command {
 
 // complain prints an error as one line.
 func (a *app) complain(err error) {
-	fmt.Fprintf(a.err, "pi-cli: %s\n", safeLine(err.Error(), 0))
+	fmt.Fprintf(a.err, "pi-cli: %s\n", safeLine(sentence(err), 0))
 }
 
 // note prints a line about what is going on, unless --quiet.

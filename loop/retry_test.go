@@ -125,10 +125,19 @@ func TestMidStreamRetryOnlyByPolicy(t *testing.T) {
 		events := collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
 		want(t, events, "agent_start turn_start user assistant(error) turn_end agent_end")
 
-		cfg.Model = looptest.NewModel(cut, looptest.Text("whole"))
+		cfg.Model = looptest.NewModel(cut, cut, looptest.Text("whole"))
 		cfg.Retry.MidStream = true
 		events = collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
-		want(t, events, "agent_start turn_start user message_discarded auto_retry_start assistant(stop) auto_retry_end turn_end agent_end")
+		want(t, events, "agent_start turn_start user message_discarded auto_retry_start message_discarded auto_retry_start",
+			"assistant(stop) auto_retry_end turn_end agent_end")
+		attempt := 0
+		for _, ev := range events {
+			if d, ok := ev.(*loop.MessageDiscarded); ok {
+				if attempt++; d.Attempt != attempt || d.Reason == "" {
+					t.Errorf("discarded answer %d announced as %+v", attempt, d)
+				}
+			}
+		}
 		end := events[len(events)-1].(*loop.AgentEnd)
 		if len(end.Messages) != 2 {
 			t.Errorf("the discarded answer is among the run's %d messages", len(end.Messages))

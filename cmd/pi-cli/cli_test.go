@@ -280,17 +280,6 @@ func TestTimeoutLeavesThePromptRunning(t *testing.T) {
 	r.want(t, exitTimeout, "", "pi-cli tail s")
 }
 
-func TestInterruptLeavesThePromptRunning(t *testing.T) {
-	f := newFleet(t)
-	signals := make(chan os.Signal, 1)
-	signals <- os.Interrupt
-	r := f.invoke(t, invocation{interrupts: signals, args: []string{"prompt", "--session", "s", "hi"}})
-	r.want(t, exitInterrupted, "", "the prompt runs on")
-	if text, _ := contentOf(f.lastInput(t, "agent.s.prompt").Content); text != "hi" {
-		t.Errorf("the prompt is %q", text)
-	}
-}
-
 func TestAbortOnInterrupt(t *testing.T) {
 	f := newFleet(t, looptest.Reply{Text: "endless words", Hold: make(chan struct{})}).startWorker(t)
 	signals := make(chan os.Signal, 1)

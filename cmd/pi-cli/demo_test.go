@@ -202,7 +202,11 @@ func TestInterruptSignalDetachesTheProcess(t *testing.T) {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.wait(t); code != exitInterrupted || !strings.Contains(p.errAll.String(), "pi-cli tail s") {
-		t.Errorf("exit code is %d: %s", code, p.errAll.String())
+	code, errAll := p.wait(t), p.errAll.String()
+	if code != exitInterrupted || !strings.Contains(errAll, "the prompt runs on") || !strings.Contains(errAll, "pi-cli tail s") {
+		t.Errorf("exit code is %d: %s", code, errAll)
+	}
+	if text, _ := contentOf(f.lastInput(t, "agent.s.prompt").Content); text != "hi" {
+		t.Errorf("the prompt is %q", text)
 	}
 }

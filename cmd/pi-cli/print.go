@@ -49,6 +49,13 @@ func (p *printer) Note(format string, args ...any) {
 	p.app.note(format, args...)
 }
 
+// Status shows a line that the first event replaces, on a terminal only.
+func (p *printer) Status(text string) {
+	if p.render != nil {
+		p.render.setStatus(text)
+	}
+}
+
 // Print shows one event. A gap is told on stderr in every form.
 func (p *printer) Print(ev *client.Event) error {
 	if ev.Gap != nil {

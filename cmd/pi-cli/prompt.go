@@ -75,9 +75,7 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string) error {
 		return err
 	}
 	defer closeAll()
-	receipt, err := c.Prompt(ctx, f.session, msg, &client.InputOptions{
-		ID: f.id, Agent: f.agent, Model: f.model, ThinkingLevel: f.thinking,
-	})
+	receipt, err := a.publish(ctx, c, f, msg)
 	if err != nil {
 		return err
 	}
@@ -86,6 +84,16 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string) error {
 	}
 	a.note("session %s · prompt %d", receipt.Session, receipt.Seq)
 	return a.follow(ctx, c, receipt, f)
+}
+
+// publish sends the prompt. An interrupt here ends the command: nobody knows
+// then whether the broker has the prompt.
+func (a *app) publish(ctx context.Context, c *client.Client, f *promptFlags, msg *loop.UserMessage) (*client.Receipt, error) {
+	ctx, stop := a.untilInterrupted(ctx, nil)
+	defer stop()
+	return c.Prompt(ctx, f.session, msg, &client.InputOptions{
+		ID: f.id, Agent: f.agent, Model: f.model, ThinkingLevel: f.thinking,
+	})
 }
 
 // printReceipt prints what a script needs to come back.
@@ -119,6 +127,7 @@ func (a *app) follow(ctx context.Context, c *client.Client, receipt *client.Rece
 	opts.Thinking, opts.SkipUsers = f.showThinking, 1
 	p := a.printer(opts, f.json, false)
 	defer p.Close()
+	p.Status("… waiting for a worker")
 	var result client.Result
 	for ev, err := range c.Follow(ctx, receipt) {
 		if err != nil {

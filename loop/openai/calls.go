@@ -34,12 +34,23 @@ func parsePiece(raw []byte) (c callPiece) {
 		case "type":
 			p.skip()
 		default:
-			if v := p.raw(); !isNull(v) {
+			// A name that differs from a known one by its case only would be
+			// taken for that one by some servers.
+			if v := p.raw(); !isNull(v) && !knownField(key) {
 				c.extra = append(c.extra, namedField{key, v})
 			}
 		}
 	}
 	return c
+}
+
+func knownField(key []byte) bool {
+	for _, known := range []string{"id", "index", "type", "function"} {
+		if strings.EqualFold(string(key), known) {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *callPiece) function(raw []byte) {

@@ -32,6 +32,13 @@ type Config struct {
 	// when the run would stop; neither after an abort. nil is never polled.
 	Steering, FollowUp func(context.Context) ([]Message, error)
 
+	// Interrupt is asked before each tool call starts whether something more
+	// urgent has come in. Its reason, if not "", is the error result of this
+	// call and of those after it; calls that run go on, and steering is polled
+	// when they have ended. Without it a steering message waits for all calls
+	// of the turn. nil never interrupts.
+	Interrupt func(context.Context) (reason string)
+
 	BeforeToolCall      func(context.Context, *BeforeToolCall) (BeforeDecision, error)
 	AfterToolCall       func(context.Context, *AfterToolCall) (*ResultOverride, error)
 	ShouldStopAfterTurn func(context.Context, *AfterTurn) (bool, error)

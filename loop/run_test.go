@@ -150,6 +150,48 @@ func TestSteeringNeverSkipsCalls(t *testing.T) {
 	}
 }
 
+// TestInterruptCancelsCallsNotStarted: an urgent message lets the calls that
+// run finish, and answers the others with the reason.
+func TestInterruptCancelsCallsNotStarted(t *testing.T) {
+	run := func(mode loop.ExecutionMode, slowHook bool) []loop.Event {
+		urgent := ""
+		cfg := &loop.Config{
+			Model:         looptest.NewModel(calls("a", "b", "c"), looptest.Text("done")),
+			ToolExecution: mode,
+			Interrupt:     func(context.Context) string { return urgent },
+			Steering: func(context.Context) ([]loop.Message, error) {
+				if urgent == "" {
+					return nil, nil
+				}
+				urgent = ""
+				return []loop.Message{loop.NewUserText("stop that")}, nil
+			},
+			BeforeToolCall: func(_ context.Context, b *loop.BeforeToolCall) (loop.BeforeDecision, error) {
+				if slowHook && b.ToolCall.Name == "b" {
+					urgent = "a person said stop"
+				}
+				return loop.BeforeDecision{}, nil
+			},
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			cfg.Tools = append(cfg.Tools, tool(name, func(context.Context, loop.Call, func(loop.ToolResult)) (loop.ToolResult, error) {
+				if !slowHook && name == "a" {
+					urgent = "a person said stop"
+				}
+				return loop.TextResult("ran"), nil
+			}))
+		}
+		return collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
+	}
+	const refused = "toolResult(Not run: a person said stop)"
+	want(t, run(loop.ExecutionSequential, false), "agent_start turn_start user assistant(toolUse)",
+		"start:a end:a toolResult(ran) start:b end:b", refused, "start:c end:c", refused,
+		"turn_end turn_start user assistant(stop) turn_end agent_end")
+	want(t, run(loop.ExecutionParallel, true), "agent_start turn_start user assistant(toolUse)",
+		"start:a start:b start:c end:c end:a end:b", refused, refused, refused,
+		"turn_end turn_start user assistant(stop) turn_end agent_end")
+}
+
 func TestNothingPolledAfterAbort(t *testing.T) {
 	ctx, abort := context.WithCancel(t.Context())
 	polls := 0

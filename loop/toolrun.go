@@ -136,7 +136,8 @@ func (r *run) sequential(calls []*callState) bool {
 // calling plays the calls of one answer.
 type calling struct {
 	*run
-	msg *AssistantMessage
+	msg         *AssistantMessage
+	interrupted string // why no further call starts, "" while they may
 }
 
 // play prepares the calls in order, runs those that may run side by side, and
@@ -153,10 +154,11 @@ func (b *calling) play(ctx context.Context, calls []*callState) bool {
 			return false
 		}
 	}
-	// A hook of a later call may have aborted the run.
-	if ctx.Err() != nil {
+	// What has come in since a call was prepared counts as well: a hook of a
+	// later call may have taken its time, or aborted the run.
+	if err := b.halted(ctx); err != nil {
 		for _, c := range ready {
-			c.outcome = failed(textAborted)
+			c.outcome = failed(err.Error())
 			if !b.emitEnd(c) {
 				return false
 			}
@@ -184,16 +186,38 @@ func (b *calling) begin(ctx context.Context, c *callState) bool {
 			return false
 		}
 	}
-	if ctx.Err() != nil {
-		c.outcome = failed(textAborted)
-		return true
+	err := b.halted(ctx)
+	if err == nil {
+		err = b.prepare(ctx, c)
 	}
-	if err := b.prepare(ctx, c); err != nil {
+	if err == nil && ctx.Err() != nil {
+		err = refusal(textAborted)
+	}
+	if err != nil {
 		c.outcome = failed(err.Error())
-	} else if ctx.Err() != nil {
-		c.outcome = failed(textAborted)
 	}
 	return true
+}
+
+// halted says why no further call of the batch may start; nil if it may.
+func (b *calling) halted(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return refusal(textAborted)
+	}
+	if b.cfg.Interrupt == nil || b.interrupted != "" {
+		return b.interruption()
+	}
+	return b.guard("Interrupt", func() error {
+		b.interrupted = b.cfg.Interrupt(ctx)
+		return b.interruption()
+	})
+}
+
+func (b *calling) interruption() error {
+	if b.interrupted == "" {
+		return nil
+	}
+	return refusal("Not run: " + b.interrupted)
 }
 
 // prepare finds the tool and makes the arguments that it will get.

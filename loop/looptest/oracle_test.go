@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"go.uber.org/goleak"
 )
 
 //go:embed testdata/oracle.zip
@@ -45,6 +47,10 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
 	if err := writeDivergent(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

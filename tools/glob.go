@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 // glob matches slash-separated paths: * and ? stop at a slash, ** does not,
@@ -97,15 +98,9 @@ func (c *globCompiler) compile() error {
 
 // literal takes one character as it is.
 func (c *globCompiler) literal() {
-	for _, r := range c.in[c.at:] {
-		n := len(string(r))
-		if r == '\uFFFD' {
-			n = 1
-		}
-		c.out.WriteString(regexp.QuoteMeta(c.in[c.at : c.at+n]))
-		c.at += n
-		return
-	}
+	_, n := utf8.DecodeRuneInString(c.in[c.at:])
+	c.out.WriteString(regexp.QuoteMeta(c.in[c.at : c.at+n]))
+	c.at += n
 }
 
 // star writes * or **. Two stars cross slashes only as a whole part of the

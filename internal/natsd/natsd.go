@@ -16,8 +16,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ErrPortInUse says that another process listens on the wanted port.
-var ErrPortInUse = errors.New("natsd: port is in use")
+// Errors of [Start].
+var (
+	// ErrPortInUse says that another process listens on the wanted port.
+	ErrPortInUse = errors.New("natsd: port is in use")
+	// ErrFolderInUse says that another server keeps its files there.
+	ErrFolderInUse = errors.New("natsd: folder is in use by another server")
+)
 
 // DefaultReadyTimeout is how long Start waits for the server.
 const DefaultReadyTimeout = 10 * time.Second
@@ -40,7 +45,8 @@ type Config struct {
 // Server is a running nats-server.
 type Server struct {
 	srv  *server.Server
-	temp string // folder to remove, "" none
+	temp string   // folder to remove, "" none
+	lock *os.File // on the folder, nil none
 }
 
 // Start starts a server and waits until it takes connections. It listens on
@@ -70,6 +76,9 @@ func Start(cfg Config) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+	if s.lock, err = lock(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("natsd: folder %s: %w", cfg.Dir, err)
+	}
 	log := &logger{log: cfg.Logger, dead: make(chan struct{})}
 	if log.log == nil {
 		log.log = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -143,6 +152,10 @@ func (s *Server) Close() error {
 	if s.srv != nil {
 		s.srv.Shutdown()
 		s.srv.WaitForShutdown()
+	}
+	if s.lock != nil {
+		s.lock.Close() // opened for its lock alone, nothing was written
+		s.lock = nil
 	}
 	if s.temp == "" {
 		return nil

@@ -90,3 +90,23 @@ func TestCloseRemovesTheTemporaryFolder(t *testing.T) {
 		t.Errorf("%v are left, %v", left, err)
 	}
 }
+
+func TestTwoServersDoNotShareAFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	srv, err := natsd.Start(natsd.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := natsd.Start(natsd.Config{Dir: dir}); !errors.Is(err, natsd.ErrFolderInUse) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("error %v, want ErrFolderInUse and the folder", err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
+	}
+	if srv, err = natsd.Start(natsd.Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
+	}
+}

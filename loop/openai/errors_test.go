@@ -173,6 +173,20 @@ func TestSilenceIsRetryable(t *testing.T) {
 	}
 }
 
+func TestSlowConsumerIsNotSilence(t *testing.T) {
+	r := stream(delta(`{"content":"a"}`), delta(`{"content":"b"}`), stop, "[DONE]")
+	inBubble(t, Timeouts{Silence: time.Minute}, r, func(t *testing.T, m *Model) {
+		for u := range m.Stream(t.Context(), &loop.Request{}) {
+			if u.Type == loop.UpdateTextDelta {
+				time.Sleep(time.Hour) // passes at once in a bubble
+			}
+			if u.Type == loop.UpdateError {
+				t.Error(u.Message.ErrorMessage)
+			}
+		}
+	})
+}
+
 func TestAbortWorksAtEveryMoment(t *testing.T) {
 	for name, c := range map[string]struct {
 		r    *looptest.Response

@@ -86,7 +86,7 @@ func (a *attempt) run() {
 	if silence := a.m.cfg.Timeouts.Silence; silence > 0 {
 		body.silence = silence
 		body.timer = a.after(silence, errSilence)
-		defer body.timer.Stop()
+		body.timer.Stop()
 	}
 	defer res.Body.Close()
 	a.read(res, body)
@@ -97,7 +97,8 @@ func (a *attempt) after(d time.Duration, cause error) *time.Timer {
 	return time.AfterFunc(d, func() { a.cancel(cause) })
 }
 
-// watchedBody puts the silence timer back with each piece.
+// watchedBody runs the silence timer while it waits for the next piece, and
+// only then: a slow consumer is not the model's silence.
 type watchedBody struct {
 	body    io.Reader
 	timer   *time.Timer
@@ -105,11 +106,11 @@ type watchedBody struct {
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
-	n, err := b.body.Read(p)
-	if n > 0 && b.timer != nil {
+	if b.timer != nil {
 		b.timer.Reset(b.silence)
+		defer b.timer.Stop()
 	}
-	return n, err
+	return b.body.Read(p)
 }
 
 // limitBody is the SDK's middleware: the SDK reads error bodies whole.

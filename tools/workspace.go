@@ -35,6 +35,14 @@ type Options struct {
 	// Wrapper is put before the shell's command line, for example
 	// {"bwrap", "--bind", dir, dir, …, "--"}. nil: none.
 	Wrapper []string
+	// Private hides from commands what is beside the workspace: its parent
+	// folder, the worker's home, /tmp, /run and the devices; the rest of the
+	// file system is read-only, root's powers over the system are dropped and
+	// setuid programs have none. It needs namespaces, see [Isolation]; where
+	// the kernel allows none, bash refuses to run.
+	Private bool
+	// NoNetwork starts commands without a network; it needs namespaces too.
+	NoNetwork bool
 	// CommandPrefix is text that runs in the shell before each command.
 	CommandPrefix string
 	// NoImages says that the model takes no images: read then says so.

@@ -67,6 +67,11 @@ var (
 	ErrFull = session.ErrInboxFull
 	// ErrUnknownSession: nothing was ever said to this session.
 	ErrUnknownSession = session.ErrUnknownSession
+	// ErrNoServer: NATS does not answer. What was published may or may not have
+	// arrived; with an id of your own it can be sent again.
+	ErrNoServer = session.ErrNoServer
+	// ErrNoJetStream: NATS answers, but this account has no JetStream.
+	ErrNoJetStream = subjects.ErrNoJetStream
 	// ErrLost: the stream of events ended before what was waited for.
 	ErrLost = errors.New("client: stream of events lost")
 	// ErrNoStreams: JetStream answers, but has no streams under this prefix.
@@ -91,8 +96,8 @@ type Client struct {
 	log   *slog.Logger
 }
 
-// New makes a Client over a connection, which stays the caller's to close. It
-// fails if JetStream does not answer.
+// New makes a Client over a connection, which stays the caller's to close.
+// Errors: [ErrPrefix], [ErrNoServer], [ErrNoJetStream].
 func New(ctx context.Context, nc *nats.Conn, opts *Options) (*Client, error) {
 	var o Options
 	if opts != nil {
@@ -111,6 +116,9 @@ func New(ctx context.Context, nc *nats.Conn, opts *Options) (*Client, error) {
 		return nil, fmt.Errorf("client: opening JetStream: %w", err)
 	}
 	store, err := session.Open(ctx, nc, names, &session.Options{MaxInputBytes: o.MaxInputBytes, Logger: o.Logger})
+	if errors.Is(err, subjects.ErrUnreachable) {
+		err = fmt.Errorf("%w: %w", ErrNoServer, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("client: opening the sessions: %w", err)
 	}

@@ -199,8 +199,10 @@ func broker() (url string, stop func()) {
 }
 
 func answerAll(ctx context.Context, js jetstream.JetStream, nc *nats.Conn) {
-	p := newPretender(context.WithoutCancel(ctx), func(v ...any) { log.Fatal(v...) }, nc)
-	consumer, err := js.OrderedConsumer(ctx, "AGENT_INBOX", jetstream.OrderedConsumerConfig{
+	// What was begun is finished, also when the example has ended.
+	work := context.WithoutCancel(ctx)
+	p := newPretender(work, func(v ...any) { log.Fatal(v...) }, nc)
+	consumer, err := js.OrderedConsumer(work, "AGENT_INBOX", jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{"agent.rivers.prompt"},
 	})
 	if err != nil {

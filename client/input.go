@@ -63,7 +63,7 @@ type Receipt struct {
 
 // Prompt starts a run, or queues one behind the session's current run. A new
 // session id is made if session is "". Errors: [ErrSession], [ErrEmptyPrompt],
-// [ErrTooLarge], [ErrFull], [ErrNoStreams].
+// [ErrTooLarge], [ErrFull], [ErrNoStreams], [ErrNoServer].
 func (c *Client) Prompt(ctx context.Context, session string, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
 	if session == "" {
 		session = NewSession()

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pi-worker/pi-worker/client"
-	"github.com/pi-worker/pi-worker/subjects"
 )
 
 // serverFlags say which NATS, and as whom.
@@ -175,11 +174,11 @@ func connectionError(server string, err error) error {
 		return say("NATS at %s wants TLS: use a tls:// URL, and --tls-ca for a private authority", at)
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return say("NATS at %s does not speak TLS", at)
-	case errors.Is(err, subjects.ErrNoJetStream):
+	case errors.Is(err, client.ErrNoJetStream):
 		return say("NATS at %s has no JetStream for this account: start nats-server with -js", at)
 	case errors.Is(err, nats.ErrNoServers):
 		return say("no NATS answers at %s; `pi-worker dev` starts one, --server names another", at)
-	case errors.As(err, &netErr) && netErr.Timeout(), errors.Is(err, nats.ErrTimeout), errors.Is(err, subjects.ErrUnreachable):
+	case errors.As(err, &netErr) && netErr.Timeout(), errors.Is(err, nats.ErrTimeout), errors.Is(err, client.ErrNoServer):
 		return say("NATS at %s does not answer in time", at)
 	}
 	return say("connecting to NATS at %s: %v", at, strings.TrimPrefix(err.Error(), "nats: "))

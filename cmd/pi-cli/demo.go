@@ -40,14 +40,15 @@ gets a follow-up; the worker that answers is killed with SIGKILL in mid-answer,
 and the other one finishes the same run. Then demo reads the log and says what
 is in it. It exits with 0 only if everything is there, once.
 
-The model is a scripted one, unless $OPENAI_API_KEY is set or --base-url (or
-$OPENAI_BASE_URL) names an endpoint.`,
+The model is a scripted one, unless --base-url names an endpoint or the default
+agent of pi-worker's configuration has one: $OPENAI_API_KEY or $OPENAI_BASE_URL
+are enough.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), &f) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.model.baseURL, "base-url", "", "use this OpenAI-compatible endpoint instead of the scripted model")
-	flags.StringVar(&f.model.name, "model", "gpt-5-mini", "model of a real endpoint")
+	flags.StringVar(&f.model.name, "model", "", "model of the real endpoint (default the configured one)")
 	flags.BoolVar(&f.model.scripted, "scripted", false, "use the scripted model even if a real one is configured")
 	flags.BoolVar(&f.quick, "quick", false, "let the scripted model speak faster")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the workers' logs at the end")
@@ -118,7 +119,9 @@ func (d *demo) start(ctx context.Context) (err error) {
 	if err := d.connect(ctx); err != nil {
 		return err
 	}
-	d.startModel()
+	if err := d.startModel(); err != nil {
+		return err
+	}
 	return d.startFleet(ctx)
 }
 

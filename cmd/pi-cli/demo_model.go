@@ -24,12 +24,14 @@ const demoAnswer = `I wrote five rivers into rivers.txt and sorted them by lengt
 	`that was giving it has been killed, and another one has asked again.`
 
 // startModel starts the scripted model, unless there is a real one.
-func (d *demo) startModel() {
+func (d *demo) startModel() error {
 	m := &d.flags.model
-	m.resolve(d.app.env)
+	if err := m.resolve(); err != nil {
+		return err
+	}
 	if !m.scripted {
 		d.app.note("· model: %s at %s (a real one)", m.name, withoutSecrets(m.baseURL))
-		return
+		return nil
 	}
 	pace := 40 * time.Millisecond
 	if d.flags.quick {
@@ -38,6 +40,7 @@ func (d *demo) startModel() {
 	d.script = looptest.NewScript()
 	d.script.Otherwise(func(req *looptest.Request) looptest.Answer { return demoReply(req, pace) })
 	d.app.note("· model: a scripted one (set OPENAI_API_KEY or --base-url for a real one)")
+	return nil
 }
 
 // demoReply is the scripted model. It looks at the conversation only, so it

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pi-worker/pi-worker/loop/looptest"
 )
 
 // process is pi-cli as a process of its own.
@@ -123,6 +125,24 @@ func TestDemoShowsWhatItPromises(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("after %s\nstdout:\n%s\nstderr:\n%s", time.Since(started), out, errAll)
+	}
+	p.nothingIsLeft(t)
+}
+
+func TestDemoUsesARealEndpoint(t *testing.T) {
+	endpoint := looptest.NewScript()
+	defer endpoint.Close()
+	endpoint.Otherwise(func(req *looptest.Request) looptest.Answer { return demoReply(req, 10*time.Millisecond) })
+	p := startProcess(t, "demo", "--base-url", endpoint.BaseURL(), "--model", "real-1")
+	code := p.wait(t)
+	if code != exitOK || !strings.Contains(p.out.String(), "with real-1") {
+		t.Errorf("exit code is %d\n%s\n%s", code, p.out.String(), p.errAll.String())
+	}
+	if want := "model: real-1 at " + endpoint.BaseURL(); !strings.Contains(p.errAll.String(), want) {
+		t.Errorf("stderr is without %q", want)
+	}
+	if len(endpoint.Requests()) == 0 {
+		t.Error("the endpoint was not asked")
 	}
 	p.nothingIsLeft(t)
 }

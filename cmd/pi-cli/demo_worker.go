@@ -1,16 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -138,51 +135,3 @@ func (w *demoWorker) stop() error {
 // demoKeyEnv is the variable from which the workers take the scripted model's
 // key.
 const demoKeyEnv = "DEMO_MODEL_KEY"
-
-// demoModel is the real model to use, if any.
-type demoModel struct {
-	baseURL, name string
-	scripted      bool
-}
-
-// resolve finds out which model to use: scripted is false for a real one.
-func (m *demoModel) resolve(env func(string) string) {
-	if m.scripted {
-		return
-	}
-	m.baseURL = cmp.Or(m.baseURL, env("OPENAI_BASE_URL"))
-	if m.baseURL == "" && env("OPENAI_API_KEY") != "" {
-		m.baseURL = "https://api.openai.com/v1"
-	}
-	m.scripted = m.baseURL == ""
-}
-
-// writeConfig writes the workers' configuration file. JSON is YAML.
-func (d *demo) writeConfig() (string, error) {
-	m := d.flags.model
-	keyEnv := "OPENAI_API_KEY"
-	if m.scripted {
-		m.baseURL, m.name, keyEnv = d.script.BaseURL(), "scripted", demoKeyEnv
-	}
-	type object = map[string]any
-	b, err := json.MarshalIndent(object{
-		"nats": object{"url": d.broker.ClientURL(), "ack_wait": demoAckWait.String()},
-		"worker": object{
-			"grace":     "0s",
-			"workspace": object{"mode": "dir", "dir": filepath.Join(d.dir, "workspaces")},
-		},
-		"defaults": object{
-			"model": m.name, "base_url": m.baseURL, "api_key_env": keyEnv,
-			"tools":         []string{"ls", "read", "write", "bash"},
-			"system_prompt": "You are an agent in an empty folder. Work in small steps, one or two tool calls at a time.",
-		},
-	}, "", "  ")
-	if err != nil {
-		return "", fmt.Errorf("encoding the workers' configuration: %w", err)
-	}
-	name := filepath.Join(d.dir, "pi-worker.yaml")
-	if err := os.WriteFile(name, b, 0o600); err != nil {
-		return "", fmt.Errorf("writing the workers' configuration: %w", err)
-	}
-	return name, nil
-}

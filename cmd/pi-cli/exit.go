@@ -103,6 +103,7 @@ var meanings = []struct {
 	{client.ErrFull, exitRefused, "the session has too many inputs waiting"},
 	{client.ErrLost, exitLost, "the stream of events is lost"},
 	{client.ErrNoStreams, exitConnection, "this NATS has no streams of ours; a worker creates them when it starts"},
+	{client.ErrNoServer, exitConnection, "NATS does not answer"},
 	{context.DeadlineExceeded, exitTimeout, ""},
 	{context.Canceled, exitInterrupted, ""},
 }

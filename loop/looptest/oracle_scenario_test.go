@@ -3,6 +3,7 @@ package looptest_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/pi-worker/pi-worker/loop"
@@ -240,6 +241,45 @@ type request struct {
 	Path    string            `json:"path"`
 	Headers map[string]string `json:"headers"`
 	Body    any               `json:"body"`
+}
+
+// check refuses what strict decoding lets through: values that the harness
+// does not know, and fields that are missing.
+func (s *scenario) check() error {
+	if s.Name == "" || s.Responses == nil && s.Driver == "" {
+		return errors.New("the scenario lacks its name, driver or responses")
+	}
+	if m := s.Compare.ErrorMessage; m != "" && m != "nonempty" {
+		return fmt.Errorf("unknown compare rule errorMessage %q", m)
+	}
+	for i := range s.Tools {
+		t := &s.Tools[i]
+		if len(t.Calls) == 0 {
+			return fmt.Errorf("tool %s has no calls", t.Name)
+		}
+		for _, c := range t.Calls {
+			if c.OnAbort != "" && c.OnAbort != "reject" {
+				return fmt.Errorf("tool %s: unknown onAbort %q", t.Name, c.OnAbort)
+			}
+		}
+	}
+	for i, a := range s.Actions {
+		if w := &a.When; w.Before == nil && w.Event == nil && w.Tool == nil && w.Request == nil {
+			return fmt.Errorf("action %d: when is it done?", i)
+		}
+	}
+	if d := s.Divergence; d != nil && d.Instead == "" {
+		return errors.New("the divergence doesn't say what instead")
+	}
+	return nil
+}
+
+func (e *expectation) check() error {
+	if e.Outcome == "" || e.Events == nil || e.Requests == nil || e.Trace == nil || e.Polls == nil ||
+		e.ToolExecutions == nil || e.HookCalls == nil {
+		return errors.New("the expectation lacks outcome, events, requests, trace, polls, toolExecutions or hookCalls")
+	}
+	return nil
 }
 
 func strict(b []byte, v any) error {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -106,6 +107,9 @@ func testScenario(t *testing.T, fsys fs.FS, file, expectedFile string) {
 	var want expectation
 	readStrict(t, fsys, file, &s)
 	readStrict(t, fsys, expectedFile, &want)
+	if err := errors.Join(s.check(), want.check()); err != nil {
+		t.Fatal(err)
+	}
 	var got *expectation
 	synctest.Test(t, func(t *testing.T) { got = replay(t, &s) })
 	if t.Failed() {

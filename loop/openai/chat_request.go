@@ -40,7 +40,7 @@ func (m *Model) chatBody(req *loop.Request) []byte {
 	b = append(b, `{"model":`...)
 	b = appendString(b, m.cfg.Info.ID)
 	b = append(b, `,"stream":true`...)
-	if c.usage {
+	if c.usage && !m.noUsage.Load() {
 		b = append(b, `,"stream_options":{"include_usage":true}`...)
 	}
 	if c.store {

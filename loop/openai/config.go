@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	openaigo "github.com/openai/openai-go/v3"
@@ -63,6 +64,8 @@ type Model struct {
 	client openaigo.Client
 	http   *http.Client
 	log    *slog.Logger
+	// noUsage is set when the server refused the wish for usage.
+	noUsage atomic.Bool
 }
 
 var _ loop.Model = (*Model)(nil)

@@ -3,9 +3,13 @@ package openai
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +54,46 @@ func TestHTTPErrorsAreTyped(t *testing.T) {
 		if !slices.Equal(s.updates, []string{"error"}) || len(script.Requests()) != 1 {
 			t.Errorf("%s: %q, %d requests", name, s.updates, len(script.Requests()))
 		}
+	}
+}
+
+func TestRefusedUsageIsNotAskedForAgain(t *testing.T) {
+	refusal := &looptest.Response{Status: 400, Body: json.RawMessage(`{"error":{"message":"Unrecognized request argument supplied: stream_options"}}`)}
+	m, script := answers(t, Config{}, refusal, looptest.Text("x"), refusal)
+	if s := collect(t, m, nil); s.err == nil || !s.err.Retryable {
+		t.Errorf("%+v", s.err)
+	}
+	collect(t, m, nil)
+	r := script.Requests()
+	if !strings.Contains(string(r[0].Body), "stream_options") || strings.Contains(string(r[1].Body), "stream_options") {
+		t.Errorf("%s\n%s", r[0].Body, r[1].Body)
+	}
+	if s := collect(t, m, nil); s.err.Retryable {
+		t.Error("the same refusal is retried for ever")
+	}
+}
+
+// TestConnectionIsUsedAgain: the end of the body is read after [DONE], so that
+// the next request needs no new connection.
+func TestConnectionIsUsedAgain(t *testing.T) {
+	var opened atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: "+delta(`{"content":"a"}`)+"\n\ndata: "+stop+"\n\ndata: [DONE]\n\n")
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	m := mustModel(t, Config{BaseURL: server.URL})
+	for range 5 {
+		collect(t, m, nil)
+	}
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections for 5 requests", n)
 	}
 }
 

@@ -154,7 +154,7 @@ func (a *attempt) post() (*http.Response, *loop.ModelError) {
 	case res.StatusCode >= 400:
 		text, _ := io.ReadAll(res.Body)
 		res.Body.Close()
-		return nil, statusError(res, text)
+		return nil, a.m.learn(statusError(res, text))
 	case res.StatusCode < 200 || res.StatusCode >= 300:
 		res.Body.Close()
 		return nil, &loop.ModelError{
@@ -163,6 +163,16 @@ func (a *attempt) post() (*http.Response, *loop.ModelError) {
 		}
 	}
 	return res, nil
+}
+
+// learn gives up the wish for usage at a server that refuses it; the next
+// attempt goes without.
+func (m *Model) learn(e *loop.ModelError) *loop.ModelError {
+	refused := e.Status == http.StatusBadRequest || e.Status == http.StatusUnprocessableEntity
+	if refused && m.compat.usage && (strings.Contains(e.Message, "stream_options") || strings.Contains(e.Message, "include_usage")) {
+		e.Retryable = !m.noUsage.Swap(true)
+	}
+	return e
 }
 
 // headers are the request's own: authentication, session, what is configured.

@@ -102,6 +102,7 @@ func (c *Client) tail(ctx context.Context, id string, o TailOptions, yield func(
 	}
 	x := expander{wire: o.Wire}
 	var last *session.Record
+	var state settling
 	for r, err := range records(ctx, id, from) {
 		if err != nil {
 			return err
@@ -113,10 +114,10 @@ func (c *Client) tail(ctx context.Context, id string, o TailOptions, yield func(
 			return err
 		}
 		last = r
-		if !o.UntilSettled {
+		if state.see(r); !o.UntilSettled {
 			continue
 		}
-		if settled, err := c.isSettled(ctx, r); err != nil || settled {
+		if settled, err := c.isSettled(ctx, r, &state); err != nil || settled {
 			return err
 		}
 	}
@@ -142,44 +143,6 @@ func (c *Client) from(ctx context.Context, id string, o TailOptions) (session.Fr
 	}
 	from.Start = from.Seq == 0 && from.Time.IsZero() && !from.Now
 	return from, nil
-}
-
-// lastRun is the stream sequence after which the last run begins, 0 without a
-// log. The last record knows: it is in that run, or ends it.
-func (c *Client) lastRun(ctx context.Context, id string) (uint64, error) {
-	tail, err := c.tailSeq(ctx, id)
-	if err != nil || tail == 0 {
-		return 0, err
-	}
-	for r, err := range c.store.Read(ctx, id, session.From{Seq: tail}) {
-		if err != nil {
-			return 0, err
-		}
-		if r.Gap == nil {
-			return r.Settled + 1, nil
-		}
-	}
-	return 0, nil
-}
-
-// isSettled says whether the record ends all that the session has to do.
-func (c *Client) isSettled(ctx context.Context, r *session.Record) (bool, error) {
-	if len(r.Events) == 0 {
-		return false, nil
-	}
-	settled, ok := r.Events[len(r.Events)-1].(*loop.AgentSettled)
-	if !ok {
-		return false, nil
-	}
-	tail, err := c.tailSeq(ctx, r.Session)
-	if err != nil || tail != r.StreamSeq {
-		return false, err
-	}
-	_, err = c.store.NextInput(ctx, r.Session, KindPrompt, settled.PromptSeq)
-	if errors.Is(err, session.ErrNoInput) {
-		return true, nil
-	}
-	return false, err
 }
 
 // expander gives pi's events for records from any point of the log on.

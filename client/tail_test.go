@@ -253,3 +253,43 @@ func TestTailClosedConnectionIsLost(t *testing.T) {
 		}
 	}
 }
+
+func TestTailUntilSettledSeesPastALookIn(t *testing.T) {
+	// An owner that finds no work leaves its session_claimed behind the last
+	// agent_settled: the session is settled all the same.
+	b := newBundle(t)
+	b.twoRuns(t, "s")
+	b.worker.close(b.worker.openLog("s"))
+	all := collect(t, b.c.Tail(within(t), "s", &client.TailOptions{UntilSettled: true}), 0)
+	if last := all[len(all)-1]; last.Type != "session_claimed" {
+		t.Fatalf("the log ends with %v", last)
+	}
+	second := slices.IndexFunc(all, func(s seen) bool { return s.Type == "agent_settled" }) + 1
+	last := collect(t, b.c.Tail(within(t), "s", &client.TailOptions{LastRun: true, UntilSettled: true}), 0)
+	if !slices.Equal(last, all[second:]) {
+		t.Errorf("the last run is %v\nwant %v", last, all[second:])
+	}
+}
+
+func TestTailUntilSettledWaitsForQueuedPrompts(t *testing.T) {
+	b := newBundle(t)
+	b.prompt(t, "s", "one")
+	b.prompt(t, "s", "two")
+	log := b.worker.openLog("s")
+	b.worker.answer(log, b.worker.input("s"), "the Rhine", loop.OutcomeCompleted)
+	settled := 0
+	for ev, err := range b.c.Tail(within(t), "s", &client.TailOptions{UntilSettled: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := ev.Event.(*loop.AgentSettled); ok {
+			if settled++; settled == 1 {
+				b.worker.answer(log, b.worker.input("s"), "the Po", loop.OutcomeCompleted)
+			}
+		}
+	}
+	b.worker.close(log)
+	if settled != 2 {
+		t.Errorf("the tail ends after %d of 2 prompts", settled)
+	}
+}

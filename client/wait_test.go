@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -162,5 +163,56 @@ func TestTranscriptHasFinishedMessages(t *testing.T) {
 	}
 	if n := len(tr.Messages()); n != 5 || tr.Open() == nil {
 		t.Errorf("transcript has %d messages, open run %v; want 5 and one", n, tr.Open())
+	}
+}
+
+func TestPromptThatRepeatsASteerIsAnsweredWithItsRun(t *testing.T) {
+	b := newBundle(t)
+	b.prompt(t, "s", "one")
+	opts := &client.InputOptions{ID: "order-17"}
+	log := b.worker.openLog("s")
+	in := b.worker.input("s")
+	b.worker.begin(log, in)
+	if _, err := b.c.Steer(t.Context(), "s", loop.NewUserText("two"), opts); err != nil {
+		t.Fatal(err)
+	}
+	steer := b.worker.input("s")
+	err := log.AppendAll(t.Context(), []loop.Event{
+		&loop.MessageStart{Message: steer.Message}, &loop.MessageEnd{Message: steer.Message},
+	}, steer.Ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.worker.stream(log, "the Po", true)
+	b.worker.append(log, &loop.TurnEnd{}, &loop.AgentEnd{}, &loop.AgentSettled{Outcome: loop.OutcomeLimit, PromptSeq: in.Ref.Seq})
+	b.worker.close(log)
+	// The sender never got its receipt, and sends it as a prompt.
+	again, err := b.c.Prompt(t.Context(), "s", loop.NewUserText("two"), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := b.c.Wait(within(t), again)
+	if err != nil || res.Text != "the Po" || res.Outcome != loop.OutcomeLimit {
+		t.Errorf("result is %+v, %v", res, err)
+	}
+}
+
+func TestPromptOverThePayloadLimitArrives(t *testing.T) {
+	b := newBundle(t) // a server with max_payload 1 MiB
+	text := strings.Repeat("0123456789abcdef", 3<<16)
+	r := b.prompt(t, "s", text)
+	in := b.worker.input("s")
+	if got := in.Message.(*loop.UserMessage).Content[0].(*loop.Text).Text; got != text {
+		t.Errorf("%d bytes arrive of %d", len(got), len(text))
+	}
+	log := b.worker.openLog("s")
+	b.worker.answer(log, in, "long", loop.OutcomeCompleted)
+	b.worker.close(log)
+	res, err := b.c.Wait(within(t), r)
+	if err != nil || len(res.Messages) != 2 {
+		t.Fatalf("result is %+v, %v", res, err)
+	}
+	if got := res.Messages[0].(*loop.UserMessage).Content[0].(*loop.Text).Text; got != text {
+		t.Errorf("the log gives %d bytes of %d", len(got), len(text))
 	}
 }

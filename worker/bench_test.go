@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what tests wait for; nothing waits for it to pass.
-const patience = 30 * time.Second
+const patience = 120 * time.Second
 
 // bench is a broker, a scripted model and any number of workers.
 type bench struct {

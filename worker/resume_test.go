@@ -466,3 +466,39 @@ func (b *bench) rawRecords(id string) []*nats.Msg {
 	}
 	return out
 }
+
+func TestOpenRunStaysWithLivingOwner(t *testing.T) {
+	inBubble(t, []looptest.Answer{looptest.Text("done")}, func(b *bench) {
+		alive := true // written only while nobody asks
+		stop, err := b.store.ServeOwns("ghost", func(string) bool { return alive })
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = stop() }()
+		seq := b.say("s1", subjects.KindPrompt, "hi")
+		st, err := b.store.Fold(b.Context(), "s1")
+		if err != nil {
+			b.Fatal(err)
+		}
+		log, err := b.store.OpenLog(b.Context(), "s1", st, "ghost")
+		if err != nil {
+			b.Fatal(err)
+		}
+		user := loop.NewUserText("hi")
+		evs := []loop.Event{&loop.AgentStart{}, &loop.TurnStart{}, &loop.MessageStart{Message: user}, &loop.MessageEnd{Message: user}}
+		if err := log.AppendAll(b.Context(), evs, session.InputRef{Kind: subjects.KindPrompt, Seq: seq}); err != nil {
+			b.Fatal(err)
+		}
+		if err := log.Close(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.start("w1", nil)
+		sleep(b.Context(), time.Minute)
+		if n := b.count("s1", "session_claimed"); n != 1 {
+			b.Fatalf("%d claims: the session was taken from an owner that lives", n)
+		}
+		alive = false
+		b.wantOutcomes(b.settle("s1", 1), loop.OutcomeCompleted)
+		b.check("s1")
+	})
+}

@@ -433,3 +433,80 @@ func (b *bench) openRun(id string) bool {
 	}
 	return st.Transcript.Open() != nil
 }
+
+func TestSteeringModes(t *testing.T) {
+	for _, c := range []struct {
+		mode     QueueMode
+		requests int
+	}{{OneAtATime, 3}, {All, 2}, {"", 3}} {
+		t.Run(string(c.mode), func(t *testing.T) {
+			b := newBench(t, benchOptions{answers: []looptest.Answer{callWork}})
+			b.script.Otherwise(func(*looptest.Request) looptest.Answer { return looptest.Text("ok") })
+			s := newStepping()
+			b.start("w1", withAgent(Agent{Tools: []loop.Tool{s.tool}, Steering: c.mode}))
+			b.say("s1", subjects.KindPrompt, "begin")
+			<-s.started
+			b.say("s1", subjects.KindSteer, "one")
+			b.say("s1", subjects.KindSteer, "two")
+			close(s.release)
+			b.wantOutcomes(b.settle("s1", 1), loop.OutcomeCompleted)
+			b.wantUsers("s1", "begin", "one", "two")
+			if n := len(b.script.Requests()); n != c.requests {
+				t.Errorf("%d requests, want %d", n, c.requests)
+			}
+			b.check("s1")
+		})
+	}
+}
+
+func TestMalformedSteerDoesNotDisturbRun(t *testing.T) {
+	b := newBench(t, benchOptions{answers: []looptest.Answer{callWork, looptest.Text("ok")}})
+	s := newStepping()
+	b.start("w1", s.agent())
+	b.say("s1", subjects.KindPrompt, "begin")
+	<-s.started
+	if _, err := b.env.JS.Publish(t.Context(), "agent.s1.steer", []byte(`{"message": broken`)); err != nil {
+		t.Fatal(err)
+	}
+	b.say("s1", subjects.KindSteer, "a good one")
+	close(s.release)
+	b.wantOutcomes(b.settle("s1", 1), loop.OutcomeCompleted)
+	b.wantUsers("s1", "begin", "a good one")
+	b.wantDead("s1", 1)
+	b.inboxEmpty("s1")
+	b.check("s1")
+}
+
+func TestSummaryShowsWhatRuns(t *testing.T) {
+	b := newBench(t, benchOptions{answers: []looptest.Answer{
+		callWork, looptest.Reply{Text: "ok", Usage: &looptest.Usage{Input: 5, Output: 5}},
+	}})
+	s := newStepping()
+	b.start("w1", s.agent())
+	b.say("s1", subjects.KindPrompt, "begin")
+	<-s.started
+	b.summary(func(sum *session.Summary) bool {
+		return sum.State == "running" && sum.Worker == "w1" && sum.Tool == "work" && sum.Turn == 1 && sum.Model == "scripted"
+	})
+	close(s.release)
+	b.summary(func(sum *session.Summary) bool {
+		return sum.State == "idle" && sum.Tool == "" && sum.Outcome == loop.OutcomeCompleted && sum.Tokens == 10
+	})
+}
+
+// summary waits until s1's summary is as wanted.
+func (b *bench) summary(want func(*session.Summary) bool) {
+	b.Helper()
+	var last session.Summary
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); sleep(b.Context(), 20*time.Millisecond) {
+		for sum, err := range b.store.Summaries(b.Context()) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			if last = *sum; want(sum) {
+				return
+			}
+		}
+	}
+	b.Fatalf("the last summary is %+v", last)
+}

@@ -79,7 +79,16 @@ func (w *Workspace) runCommand(ctx context.Context, argv []string, out *output, 
 	if ownTmp {
 		_ = w.privateFolder("tmp") // without it the command says so itself
 	}
-	cmd := keeperCommand(w.isolation(), argv)
+	how := keeping{level: w.isolation()}
+	if w.opt.Private || w.opt.NoNetwork {
+		if how.level == isolateReaper {
+			return commandStatus{}, errNoNamespaces
+		}
+	}
+	if w.opt.Private {
+		how.workspace, how.home = w.dir, os.Getenv("HOME")
+	}
+	cmd := keeperCommand(how, w.opt.NoNetwork, argv)
 	cmd.Env, cmd.Dir = env, w.dir
 	cmd.Stdout, cmd.Stderr = p.outW, p.outW
 	cmd.ExtraFiles = []*os.File{p.controlR, p.statusW}
@@ -130,6 +139,9 @@ func waitKeeper(ctx context.Context, cmd *exec.Cmd, p *pipes) {
 	}
 	waiter.Wait()
 }
+
+// errNoNamespaces refuses commands that could not be kept as the options ask.
+var errNoNamespaces = errors.New("Command could not be started: this worker cannot isolate commands as its configuration asks")
 
 func startError(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {

@@ -45,6 +45,12 @@ const (
 // isolation is how commands are kept apart from other processes.
 type isolation string
 
+// Isolation says how this host lets commands be kept apart from its other
+// processes: "pid" (own PID and mount namespace), "user" (the same, in a user
+// namespace) or "reaper" (no namespaces: commands are still ended whole, but
+// Options.Private and Options.NoNetwork are not to be had).
+func Isolation() string { return string(bestIsolation()) }
+
 const (
 	// isolatePID: own PID and mount namespace, with a /proc of its own.
 	isolatePID isolation = "pid"
@@ -55,10 +61,10 @@ const (
 )
 
 func init() {
-	if len(os.Args) > 1 && os.Args[0] == keeperName {
+	if len(os.Args) > 3 && os.Args[0] == keeperName {
 		unix.CloseOnExec(keeperControl)
 		unix.CloseOnExec(keeperStatus)
-		runKeeper(isolation(os.Args[1]), os.Args[2:])
+		runKeeper(keeping{isolation(os.Args[1]), os.Args[2], os.Args[3]}, os.Args[4:])
 		syscall.Exit(0) // not os.Exit, whose hooks may write to the command's output
 	}
 }
@@ -69,7 +75,7 @@ var bestIsolation = sync.OnceValue(func() isolation {
 		if level == isolateUser && os.Geteuid() == 0 {
 			continue // one mapped id is not what root's commands expect
 		}
-		cmd := keeperCommand(level, nil)
+		cmd := keeperCommand(keeping{level: level}, false, nil)
 		if cmd.Run() == nil {
 			return level
 		}
@@ -80,12 +86,20 @@ var bestIsolation = sync.OnceValue(func() isolation {
 	return isolateReaper
 })
 
+// keeping says how a keeper isolates its command.
+type keeping struct {
+	level isolation
+	// workspace is set for private commands, and home is the worker's then.
+	workspace, home string
+}
+
 // keeperCommand is a keeper that runs argv; without argv it only tries whether
 // its isolation works.
-func keeperCommand(level isolation, argv []string) *exec.Cmd {
+func keeperCommand(k keeping, noNetwork bool, argv []string) *exec.Cmd {
+	level := k.level
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",
-		Args:        append([]string{keeperName, string(level)}, argv...),
+		Args:        append([]string{keeperName, string(level), k.workspace, k.home}, argv...),
 		Env:         []string{},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -98,6 +112,9 @@ func keeperCommand(level isolation, argv []string) *exec.Cmd {
 	case isolatePID:
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
 	}
+	if noNetwork {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
+	}
 	return cmd
 }
 
@@ -109,12 +126,12 @@ type keeper struct {
 	killNow chan struct{}           // closed when the worker says so, or died
 }
 
-func runKeeper(level isolation, argv []string) {
+func runKeeper(how keeping, argv []string) {
 	runtime.LockOSThread()
 	// Handlers, not "ignore": that would be inherited.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
-	if level != isolateReaper {
-		if err := ownProc(); err != nil {
+	if how.level != isolateReaper {
+		if err := how.isolate(); err != nil {
 			report("error " + err.Error())
 			syscall.Exit(1)
 		}
@@ -145,6 +162,14 @@ func runKeeper(level isolation, argv []string) {
 }
 
 func report(line string) { _, _ = unix.Write(keeperStatus, []byte(line)) }
+
+// isolate arranges this namespace's file system.
+func (k keeping) isolate() error {
+	if err := ownProc(); err != nil || k.workspace == "" {
+		return err
+	}
+	return hideHost(k.workspace, k.home)
+}
 
 // ownProc shows only this namespace's processes under /proc.
 func ownProc() error {

@@ -106,7 +106,11 @@ func (r *renderer) own(ev loop.Event, at time.Time) {
 	case *loop.AutoRetryStart:
 		r.line(yellow, fmt.Sprintf("↻ retry %d of %d in %s: %s", e.Attempt, e.MaxAttempts, e.Delay, e.ErrorMessage))
 	case *loop.InputReturned:
-		r.line(yellow, fmt.Sprintf("↩ %s %d returned (%s)", e.Kind, e.Seq, e.Reason))
+		text := fmt.Sprintf("↩ %s %d returned (%s)", e.Kind, e.Seq, e.Reason)
+		if said := inputText(e.Input); said != "" {
+			text += ": " + said
+		}
+		r.line(yellow, text)
 	case *loop.Waiting:
 		since := at.Sub(time.UnixMilli(e.Since)).Round(time.Second)
 		r.setStatus(fmt.Sprintf("… waiting for %s (%s)", e.For, max(since, 0)))

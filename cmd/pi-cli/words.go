@@ -113,6 +113,27 @@ func summary(blocks []loop.Block) string {
 	return safeLine(text, 200)
 }
 
+// inputText is what a returned input said, in one line; "" if it does not come
+// with its event.
+func inputText(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return safeLine(text, 200) // published as plain text
+	}
+	var body struct{ Message json.RawMessage }
+	if json.Unmarshal(raw, &body) != nil {
+		return ""
+	}
+	m, err := loop.ParseMessage(body.Message)
+	if err != nil {
+		return ""
+	}
+	if user, ok := m.(*loop.UserMessage); ok {
+		return summary(user.Content)
+	}
+	return ""
+}
+
 func firstLine(text, otherwise string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if line == "" {

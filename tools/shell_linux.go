@@ -2,6 +2,7 @@ package tools
 
 import (
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -62,10 +63,23 @@ const (
 
 func init() {
 	if len(os.Args) > 3 && os.Args[0] == keeperName {
-		unix.CloseOnExec(keeperControl)
-		unix.CloseOnExec(keeperStatus)
+		closeOnExec()
 		runKeeper(keeping{isolation(os.Args[1]), os.Args[2], os.Args[3]}, os.Args[4:])
 		syscall.Exit(0) // not os.Exit, whose hooks may write to the command's output
+	}
+}
+
+// closeOnExec keeps everything but the three standard descriptors from the
+// command: the keeper's own, and those that the worker itself inherited.
+func closeOnExec() {
+	if unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	names, _ := os.ReadDir("/proc/self/fd") // kernels before 5.11
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
 	}
 }
 

@@ -331,6 +331,9 @@ func (b *bench) check(id string) {
 					b.Errorf("%s: prompt %d settled twice", id, ev.PromptSeq)
 				}
 				settled[ev.PromptSeq] = true
+				if running {
+					b.Errorf("%s: prompt %d settled while a run is open", id, ev.PromptSeq)
+				}
 			}
 		}
 	}

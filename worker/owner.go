@@ -35,7 +35,9 @@ type owner struct {
 	// broker's time of the log's last record then.
 	fresh     bool
 	idleSince time.Time
-	summary   session.Summary
+	// obeyed is the last abort that ended a run.
+	obeyed  uint64
+	summary session.Summary
 }
 
 func newOwner(w *Worker, c *session.Claim, stopping <-chan struct{}) *owner {
@@ -279,12 +281,15 @@ func (o *owner) deadLetter(in *session.Input, reason string, attempts int, cause
 	return o.consume(in, evs...)
 }
 
-// abortIdle spends an abort that finds no run. If nothing was running when it
+// abortIdle spends an abort while no run is open. If nothing was running when it
 // was stored either, it was meant for the input that nobody had begun yet;
 // otherwise its run is over, and only the queue feels it.
 func (o *owner) abortIdle(abort *session.Input) error {
 	if err := o.returnQueue(abort); err != nil {
 		return err
+	}
+	if abort.Ref.Seq == o.obeyed {
+		return o.consume(abort, returned(abort, "done"))
 	}
 	if !o.fresh || !abort.Time.After(o.idleSince) {
 		return o.consume(abort, returned(abort, "no_run"))
@@ -306,10 +311,15 @@ func aborted(in *session.Input) *loop.AgentSettled {
 	return &loop.AgentSettled{Outcome: loop.OutcomeAborted, PromptSeq: in.Ref.Seq, PromptID: in.ID}
 }
 
+// wantsQueue says that the abort is for waiting inputs as well.
+func wantsQueue(abort *session.Input) bool {
+	return abort.Abort.Queue == session.QueueDrop || abort.Abort.Queue == session.QueueReturn
+}
+
 // returnQueue answers every input that was stored before the abort, if the
-// abort says so.
+// abort says so. No run may be open.
 func (o *owner) returnQueue(abort *session.Input) error {
-	if abort.Abort.Queue != session.QueueDrop && abort.Abort.Queue != session.QueueReturn {
+	if !wantsQueue(abort) {
 		return nil
 	}
 	for {

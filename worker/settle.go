@@ -20,12 +20,13 @@ func (r *run) settle(fault error) error {
 	outcome, text := r.outcome(fault)
 	var spent []*session.Input
 	if abort := r.abort; abort != nil {
-		// The queue first: the abort is spent by the run's last record only,
-		// so that a crash before it repeats all of this.
-		if err := r.o.returnQueue(abort); err != nil {
-			return err
+		r.o.obeyed = abort.Ref.Seq
+		if !wantsQueue(abort) {
+			spent = append(spent, abort)
 		}
-		spent = append(spent, abort)
+		// Otherwise it is spent after the queue, which comes after this run's
+		// last event: a prompt that is returned settles too, and must not do
+		// so while a run is open.
 	}
 	end := r.end
 	if end == nil {

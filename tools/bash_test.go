@@ -266,6 +266,11 @@ func TestHugeOutputBoundedMemory(t *testing.T) {
 	if grown > 50<<10 {
 		t.Errorf("the peak of memory grew by %d KB", grown)
 	}
+	var children syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children); err != nil || children.Maxrss > 50<<10 {
+		t.Errorf("a keeper or command had %d KB, %v", children.Maxrss, err)
+	}
+	t.Logf("the largest child had %d KB", children.Maxrss)
 	if text, failed := call(t, w, "read", map[string]any{"path": outputFile.FindString(text), "offset": 1000, "limit": 2}); failed || !strings.HasPrefix(text, "y\ny\n") {
 		t.Errorf("the whole output cannot be paged: %.200q", text)
 	}
@@ -294,7 +299,7 @@ func TestEnvironmentIsAllowListed(t *testing.T) {
 	defer held.Close()
 	w := openTest(t, &Options{Env: []string{"PATH", "ALLOWED_ONE", "FIXED=value", "NOT_THERE"}})
 	text, failed := bash(t, w, "env | cut -d= -f1 | sort | tr '\\n' ' '; echo $ALLOWED_ONE $FIXED; ls /proc/self/fd | tr '\\n' ' '")
-	if want := "ALLOWED_ONE FIXED HOME PATH PWD SHLVL TMPDIR _ \nallowed value\n0 1 2 3 "; failed || text != want {
+	if want := "ALLOWED_ONE FIXED HOME PATH PWD SHLVL TMPDIR _ allowed value\n0 1 2 3 "; failed || text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 	if best := bestIsolation(); best == isolateReaper && os.Geteuid() == 0 {

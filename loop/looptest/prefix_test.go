@@ -51,9 +51,8 @@ func TestAnyPrefixOfALogGivesAnAcceptableRequest(t *testing.T) {
 			if err := json.Unmarshal(b, &log); err != nil {
 				t.Fatal(err)
 			}
-			for _, api := range []string{openai.ChatCompletions, openai.Responses} {
-				requests += askAfterEachEvent(t, file, api, log.Events)
-			}
+			requests += askAfterEachEvent(t, file, openai.ChatCompletions, looptest.CheckChatRequest, log.Events)
+			requests += askAfterEachEvent(t, file, openai.Responses, looptest.CheckResponsesRequest, log.Events)
 		}
 	}
 	if requests < 1000 {
@@ -61,7 +60,7 @@ func TestAnyPrefixOfALogGivesAnAcceptableRequest(t *testing.T) {
 	}
 }
 
-func askAfterEachEvent(t *testing.T, file, api string, events []json.RawMessage) (requests int) {
+func askAfterEachEvent(t *testing.T, file, api string, check func([]byte) error, events []json.RawMessage) (requests int) {
 	t.Helper()
 	tap := &wiretap{}
 	model, err := openai.New(openai.Config{
@@ -91,7 +90,7 @@ func askAfterEachEvent(t *testing.T, file, api string, events []json.RawMessage)
 			t.Fatal(err)
 		}
 		requests++
-		if err := acceptable(decoded(tap.body)); err != nil {
+		if err := check(tap.body); err != nil {
 			t.Errorf("%s as %s, cut after event %d (%s): %v\n%s", file, api, i, ev.EventType(), err, tap.body)
 			return requests
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,81 +14,60 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pi-worker/pi-worker/client"
+	"github.com/pi-worker/pi-worker/config"
 )
 
-// serverFlags say which NATS, and as whom.
+// serverFlags say which NATS, and as whom: the configuration's flags, which
+// stand over its variables and its file.
 type serverFlags struct {
-	url, prefix           string
-	creds, nkey           string
-	user, password, token string
-	ca, cert, key         string
-	connectTimeout        time.Duration
-	reconnectTimeout      time.Duration
+	flags            *pflag.FlagSet
+	connectTimeout   time.Duration
+	reconnectTimeout time.Duration
 }
 
-// register defines the flags; what they leave open, resolve fills.
 func (f *serverFlags) register(flags *pflag.FlagSet) {
-	flags.StringVarP(&f.url, "server", "s", "", "NATS URL, several with commas ($PI_NATS_URL, $NATS_URL; default "+nats.DefaultURL+")")
-	flags.StringVar(&f.prefix, "prefix", "", `first token of all subjects ($PI_NATS_PREFIX; default "agent")`)
-	flags.StringVar(&f.creds, "creds", "", "credentials file with JWT and seed ($PI_NATS_CREDS)")
-	flags.StringVar(&f.nkey, "nkey", "", "file with an NKey seed ($PI_NATS_NKEY)")
-	flags.StringVar(&f.user, "user", "", "user name ($PI_NATS_USER)")
-	flags.StringVar(&f.password, "password", "", "password; better in $PI_NATS_PASSWORD, where ps does not show it")
-	flags.StringVar(&f.token, "token", "", "token; better in $PI_NATS_TOKEN")
-	flags.StringVar(&f.ca, "tls-ca", "", "file with the authority that signed the server's certificate ($PI_NATS_TLS_CA)")
-	flags.StringVar(&f.cert, "tls-cert", "", "client certificate file, with --tls-key ($PI_NATS_TLS_CERT)")
-	flags.StringVar(&f.key, "tls-key", "", "client key file ($PI_NATS_TLS_KEY)")
+	f.flags = flags
+	config.AddFlags(flags, config.ForClient)
 	flags.DurationVar(&f.connectTimeout, "connect-timeout", 5*time.Second, "how long to wait for the server")
 	flags.DurationVar(&f.reconnectTimeout, "reconnect-timeout", 30*time.Second, "how long a lost connection is tried again before the command ends with code 7")
 }
 
-// resolve fills what no flag gave from the environment. That is not done by
-// flag defaults because --help would print the secrets.
-func (f *serverFlags) resolve(env func(string) string) {
-	f.url = cmp.Or(f.url, env("PI_NATS_URL"), env("NATS_URL"), nats.DefaultURL)
-	for _, v := range []struct {
-		value *string
-		name  string
-	}{
-		{&f.prefix, "PI_NATS_PREFIX"},
-		{&f.creds, "PI_NATS_CREDS"}, {&f.nkey, "PI_NATS_NKEY"},
-		{&f.user, "PI_NATS_USER"}, {&f.password, "PI_NATS_PASSWORD"}, {&f.token, "PI_NATS_TOKEN"},
-		{&f.ca, "PI_NATS_TLS_CA"}, {&f.cert, "PI_NATS_TLS_CERT"}, {&f.key, "PI_NATS_TLS_KEY"},
-	} {
-		*v.value = cmp.Or(*v.value, env(v.name))
+// load reads the configuration; what is wrong with it is one usage error.
+func (f *serverFlags) load() (*config.Config, error) {
+	cfg, err := config.Load(f.flags)
+	if err != nil {
+		return nil, usageErrorf("%s", strings.NewReplacer("\nconfig: ", "; ", "\n", " ").Replace(strings.TrimPrefix(err.Error(), "config: ")))
 	}
+	return cfg, nil
 }
 
-// options are the flags as nats.go takes them.
-func (f *serverFlags) options() ([]nats.Option, error) {
+// options are the configuration as nats.go takes it.
+func (f *serverFlags) options(n config.NATS) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name("pi-cli"), nats.Timeout(f.connectTimeout),
 		nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 	}
-	if f.creds != "" {
-		opts = append(opts, nats.UserCredentials(f.creds))
+	if n.Creds != "" {
+		opts = append(opts, nats.UserCredentials(n.Creds))
 	}
-	if f.nkey != "" {
-		opt, err := nats.NkeyOptionFromSeed(f.nkey)
+	if n.NKey != "" {
+		opt, err := nats.NkeyOptionFromSeed(n.NKey)
 		if err != nil {
-			return nil, usageErrorf("reading the NKey seed %s: %s", f.nkey, reason(err))
+			return nil, usageErrorf("reading the NKey seed %s: %s", n.NKey, reason(err))
 		}
 		opts = append(opts, opt)
 	}
-	if f.user != "" || f.password != "" {
-		opts = append(opts, nats.UserInfo(f.user, f.password))
+	if n.User != "" {
+		opts = append(opts, nats.UserInfo(n.User, n.Password.Reveal()))
 	}
-	if f.token != "" {
-		opts = append(opts, nats.Token(f.token))
+	if n.Token != "" {
+		opts = append(opts, nats.Token(n.Token.Reveal()))
 	}
-	if f.ca != "" {
-		opts = append(opts, nats.RootCAs(f.ca))
+	if n.TLS.CA != "" {
+		opts = append(opts, nats.RootCAs(n.TLS.CA))
 	}
-	if (f.cert == "") != (f.key == "") {
-		return nil, usageErrorf("--tls-cert and --tls-key go together")
-	}
-	if f.cert != "" {
-		opts = append(opts, nats.ClientCert(f.cert, f.key))
+	if n.TLS.Cert != "" {
+		opts = append(opts, nats.ClientCert(n.TLS.Cert, n.TLS.Key))
 	}
 	return opts, nil
 }
@@ -97,16 +75,20 @@ func (f *serverFlags) options() ([]nats.Option, error) {
 // connect opens the connection and the client over it; close ends both.
 func (a *app) connect(ctx context.Context) (c *client.Client, closeAll func(), err error) {
 	f := &a.server
-	f.resolve(a.env)
-	opts, err := f.options()
+	cfg, err := f.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	server := cfg.NATS.URL.Reveal()
+	opts, err := f.options(cfg.NATS)
 	if err != nil {
 		return nil, nil, err
 	}
 	watch := &lossWatch{app: a, patience: f.reconnectTimeout}
 	opts = append(opts, nats.DisconnectErrHandler(watch.lost), nats.ReconnectHandler(watch.back))
-	nc, err := nats.Connect(f.url, opts...)
+	nc, err := nats.Connect(server, opts...)
 	if err != nil {
-		return nil, nil, connectionError(f.url, err)
+		return nil, nil, connectionError(server, err)
 	}
 	closeAll = func() {
 		watch.stop()
@@ -114,13 +96,13 @@ func (a *app) connect(ctx context.Context) (c *client.Client, closeAll func(), e
 	}
 	openCtx, cancel := context.WithTimeout(ctx, f.connectTimeout)
 	defer cancel()
-	c, err = client.New(openCtx, nc, &client.Options{Prefix: f.prefix})
+	c, err = client.New(openCtx, nc, &client.Options{Prefix: cfg.NATS.Prefix, MaxInputBytes: int(cfg.MaxInputBytes)})
 	if err != nil {
 		closeAll()
 		if errors.Is(err, client.ErrPrefix) {
-			return nil, nil, usageErrorf("prefix %q must be words of letters, digits, _ and -, joined by dots", f.prefix)
+			return nil, nil, usageErrorf("prefix %q must be words of letters, digits, _ and -, joined by dots", cfg.NATS.Prefix)
 		}
-		return nil, nil, connectionError(f.url, err)
+		return nil, nil, connectionError(server, err)
 	}
 	return c, closeAll, nil
 }

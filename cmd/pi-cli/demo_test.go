@@ -230,3 +230,27 @@ func TestInterruptSignalDetachesTheProcess(t *testing.T) {
 		t.Errorf("the prompt is %q", text)
 	}
 }
+
+func TestInterruptEndsTheReadingOfInput(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "prompt", "-")
+	cmd.Env = append(os.Environ(), asCLI+"=1")
+	stdin, err := cmd.StdinPipe() // stays open: there is no end to read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	exit, ok := errors.AsType[*exec.ExitError](cmd.Wait())
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("the command ended with %v, want it ended by SIGINT", exit)
+	}
+}

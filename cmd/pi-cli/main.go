@@ -14,24 +14,20 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 )
 
 func main() {
-	// Two, because the first one may mean "abort" and the second "leave".
-	interrupts := make(chan os.Signal, 2)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	os.Exit(run(context.Background(), os.Args[1:], streams{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, interrupts: interrupts,
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 	}))
 }
 
 // streams is what a command has of the outside world.
 type streams struct {
-	in         io.Reader
-	out, err   io.Writer
-	env        func(string) string
+	in       io.Reader
+	out, err io.Writer
+	env      func(string) string
+	// interrupts stands in for the process's signals in tests; nil means those.
 	interrupts <-chan os.Signal
 }
 

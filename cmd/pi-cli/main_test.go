@@ -137,6 +137,9 @@ func invoke(t *testing.T, in invocation) result {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 30*time.Second, fmt.Errorf("the test's patience is over"))
 	defer cancel()
 	var out, errOut lockedBuffer
+	for name, value := range in.env { // the configuration reads the real ones
+		t.Setenv(name, value)
+	}
 	code := run(ctx, in.args, streams{
 		in: strings.NewReader(in.stdin), out: &out, err: &errOut, interrupts: in.interrupts,
 		env: func(name string) string { return in.env[name] },

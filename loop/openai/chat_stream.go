@@ -36,6 +36,7 @@ type chatStream struct {
 	blocks         []*block
 	calls          callSet
 	details        detailSet
+	fields         chunkFields // of the chunk at hand
 
 	chunks int
 	reason string // the last finish_reason
@@ -45,56 +46,16 @@ type chatStream struct {
 func (c *chatStream) complete() bool { return c.done || c.reason != "" }
 
 func (c *chatStream) event(ev Event) (bool, *loop.ModelError) {
-	if strings.HasPrefix(string(ev.Data[:min(6, len(ev.Data))]), "[DONE]") {
+	if isDone(ev.Data) {
 		c.done = true
 		return true, nil
 	}
 	return false, c.chunk(ev)
 }
 
-// chunkFields are the parts of a chunk that matter, as they are written.
-type chunkFields struct {
-	id, model, choices, usage, err, object, message []byte
-}
-
-func parseChunk(data []byte) (f chunkFields, err error) {
-	p := parser{b: data}
-	if p.peek() != '{' {
-		p.skip()
-		if !p.done() {
-			return f, errJSON
-		}
-		return f, nil // null, or something that is not a chunk
-	}
-	for ok := p.enter('{'); ok; ok = p.more('}') {
-		switch string(p.key()) {
-		case "id":
-			f.id = p.raw()
-		case "model":
-			f.model = p.raw()
-		case "choices":
-			f.choices = p.raw()
-		case "usage":
-			f.usage = p.raw()
-		case "error":
-			f.err = p.raw()
-		case "object":
-			f.object = p.raw()
-		case "message":
-			f.message = p.raw()
-		default:
-			p.skip()
-		}
-	}
-	if !p.done() {
-		return f, errJSON
-	}
-	return f, nil
-}
-
 func (c *chatStream) chunk(ev Event) *loop.ModelError {
-	f, err := parseChunk(ev.Data)
-	if err != nil {
+	f := &c.fields
+	if err := f.parse(ev.Data); err != nil {
 		if ev.Last {
 			return nil // cut: finish says so
 		}
@@ -107,15 +68,15 @@ func (c *chatStream) chunk(ev Event) *loop.ModelError {
 		return streamError(ev.Data)
 	}
 	c.chunks++
-	c.meta(&f)
-	elements(f.choices, func(raw []byte) bool {
-		if isObject(raw) {
-			return !c.choice(raw, f.usage)
-		}
-		return true
-	})
+	c.meta(f)
+	if f.found {
+		c.choice(&f.choice, f.usage)
+	}
 	return nil
 }
+
+// isDone reports whether an event is the mark at the end of a stream.
+func isDone(data []byte) bool { return len(data) >= 6 && string(data[:6]) == "[DONE]" }
 
 func badChunk(data []byte) *loop.ModelError {
 	const shown = 200
@@ -150,89 +111,29 @@ func (c *chatStream) usage(raw []byte) {
 	c.out.msg.Usage = chatUsage(raw, c.m.cfg.Info.Price)
 }
 
-// choice takes the choice with index 0, and reports whether this was it.
-func (c *chatStream) choice(raw, usage []byte) bool {
-	var delta, message, reason, own, index []byte
-	p := parser{b: raw}
-	for ok := p.enter('{'); ok; ok = p.more('}') {
-		switch string(p.key()) {
-		case "delta":
-			delta = p.raw()
-		case "message":
-			message = p.raw()
-		case "finish_reason":
-			reason = p.raw()
-		case "usage":
-			own = p.raw()
-		case "index":
-			index = p.raw()
-		default:
-			p.skip()
-		}
+// choice takes what the chunk says about the answer.
+func (c *chatStream) choice(f *choiceFields, usage []byte) {
+	if isObject(f.usage) && !isObject(usage) {
+		c.usage(f.usage)
 	}
-	if integer(index) != 0 {
-		return false
+	if in, ok := inside(f.reason); ok && len(in) > 0 {
+		c.reason = str(f.reason)
 	}
-	if isObject(own) && !isObject(usage) {
-		c.usage(own)
+	d := &f.delta
+	if !d.present && f.whole != nil {
+		d = f.whole
 	}
-	if r := str(reason); r != "" {
-		c.reason = r
-	}
-	if !isObject(delta) {
-		delta = message
-	}
-	if isObject(delta) {
-		c.delta(delta)
-	}
-	return true
-}
-
-// deltaFields are the parts of a delta that matter.
-type deltaFields struct {
-	content, refusal, calls, function, details []byte
-	reasoning                                  [3][]byte
-}
-
-// reasoningFields in the order in which they count.
-var reasoningFields = [3]string{"reasoning_content", "reasoning", "reasoning_text"}
-
-func parseDelta(raw []byte) (f deltaFields) {
-	p := parser{b: raw}
-	for ok := p.enter('{'); ok; ok = p.more('}') {
-		switch string(p.key()) {
-		case "content":
-			f.content = p.raw()
-		case "refusal":
-			f.refusal = p.raw()
-		case "reasoning_content":
-			f.reasoning[0] = p.raw()
-		case "reasoning":
-			f.reasoning[1] = p.raw()
-		case "reasoning_text":
-			f.reasoning[2] = p.raw()
-		case "tool_calls":
-			f.calls = p.raw()
-		case "function_call":
-			f.function = p.raw()
-		case "reasoning_details":
-			f.details = p.raw()
-		default:
-			p.skip()
-		}
-	}
-	return f
+	c.delta(d)
 }
 
 // delta takes one delta: content, then reasoning, then calls.
-func (c *chatStream) delta(raw []byte) {
-	f := parseDelta(raw)
+func (c *chatStream) delta(f *deltaFields) {
 	c.content(f.content)
 	if in, ok := inside(f.refusal); ok && len(in) > 0 {
 		c.addText(in)
 	}
-	c.reasoning(&f)
-	c.toolCalls(&f)
+	c.reasoning(f)
+	c.toolCalls(f)
 	c.encrypted(f.details)
 }
 

@@ -85,6 +85,9 @@ func errorText(body []byte) (string, json.RawMessage) {
 
 // emptyError reports whether the value of an "error" field says nothing.
 func emptyError(raw []byte) bool {
+	if len(raw) == 0 {
+		return true
+	}
 	switch s := strings.TrimSpace(string(raw)); s {
 	case "", "null", "false", `""`, "{}", "[]", "0":
 		return true

@@ -42,7 +42,7 @@ type respItem struct {
 func (s *responsesStream) complete() bool { return s.ended }
 
 func (s *responsesStream) event(ev Event) (bool, *loop.ModelError) {
-	if strings.HasPrefix(string(ev.Data[:min(6, len(ev.Data))]), "[DONE]") {
+	if isDone(ev.Data) {
 		return true, nil
 	}
 	e, err := parseRespEvent(ev.Data)

@@ -100,16 +100,13 @@ func (p *parser) more(end byte) bool {
 
 // key is a field's name, unescaped.
 func (p *parser) key() []byte {
-	raw := p.str()
-	if p.i < len(p.b) && p.b[p.i] == ':' {
-		p.i++
-	} else if p.peek() == ':' {
-		p.i++
-	} else {
+	raw, plain := p.quoted()
+	if p.peek() != ':' {
 		p.fail()
 		return nil
 	}
-	if bytes.IndexByte(raw, '\\') < 0 {
+	p.i++
+	if plain {
 		return raw
 	}
 	var t text
@@ -119,9 +116,15 @@ func (p *parser) key() []byte {
 
 // str is a string's inside, as it is written.
 func (p *parser) str() []byte {
+	raw, _ := p.quoted()
+	return raw
+}
+
+// quoted is str; plain says that nothing in it is escaped.
+func (p *parser) quoted() (raw []byte, plain bool) {
 	if p.peek() != '"' {
 		p.fail()
-		return nil
+		return nil, true
 	}
 	start := p.i + 1
 	// Most strings are short: a call for each would cost more than the bytes.
@@ -129,13 +132,14 @@ func (p *parser) str() []byte {
 	for j, c := range near {
 		if c == '"' {
 			p.i = start + j + 1
-			return near[:j:j]
+			return near[:j:j], true
 		}
 		if c == '\\' {
 			break
 		}
 	}
-	for i := start; i < len(p.b); {
+	plain = true
+	for i := start; i < len(p.b); plain = false {
 		j := bytes.IndexByte(p.b[i:], '"')
 		if j < 0 {
 			break
@@ -143,12 +147,12 @@ func (p *parser) str() []byte {
 		k := bytes.IndexByte(p.b[i:i+j], '\\')
 		if k < 0 {
 			p.i = i + j + 1
-			return p.b[start : i+j]
+			return p.b[start : i+j], plain
 		}
 		i += k + 2
 	}
 	p.fail()
-	return nil
+	return nil, true
 }
 
 // raw is the next value as it is written; nil if there is none.

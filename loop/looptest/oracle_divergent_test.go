@@ -216,11 +216,11 @@ func improvePolls(e *expectation) bool {
 // that says aborted, behind a turn with tool results.
 func improveEnd(e *expectation) bool {
 	events, n := withoutExtraTurns(e.Events)
-	if n == 0 {
+	trace, inTrace := withoutExtraTrace(e.Trace)
+	if n == 0 || n != inTrace { // an abort within the turn looks the same in the events
 		return false
 	}
-	e.Events = events
-	e.Trace = withoutExtraTrace(e.Trace)
+	e.Events, e.Trace = events, trace
 	e.Messages = withoutExtraMessages(e.Messages)
 	if messages, ok := e.AgentState["messages"].([]any); ok {
 		e.AgentState["messages"] = withoutExtraMessages(messages)
@@ -253,7 +253,7 @@ func withoutExtraTurns(events []any) (out []any, n int) {
 	return out, n
 }
 
-func withoutExtraTrace(trace []string) (out []string) {
+func withoutExtraTrace(trace []string) (out []string, n int) {
 	pattern := []string{"turn_start", "llm:", "message_start:assistant", "message_end:assistant", "turn_end", "agent_end"}
 	for i := 0; i < len(trace); i++ {
 		extra := i > 0 && i+len(pattern) <= len(trace) && slices.Contains(trace[:i], "abort")
@@ -261,11 +261,12 @@ func withoutExtraTrace(trace []string) (out []string) {
 			extra = extra && strings.HasPrefix(trace[i+k], pattern[k])
 		}
 		if extra {
+			n++
 			i += len(pattern) - 1
 		}
 		out = append(out, trace[i])
 	}
-	return out
+	return out, n
 }
 
 func withoutExtraMessages(messages []any) (out []any) {

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pi-worker/pi-worker/loop"
@@ -423,8 +422,16 @@ func convertMessages(c *convertScript, messages []loop.Message) ([]loop.Message,
 		if !slices.Contains(c.Roles, custom.CustomRole) {
 			continue
 		}
-		asUser := strings.Replace(string(custom.Raw), strconv.Quote(custom.CustomRole), `"user"`, 1)
-		user, err := loop.ParseMessage([]byte(asUser))
+		fields := map[string]json.RawMessage{}
+		if err := json.Unmarshal(custom.Raw, &fields); err != nil {
+			return nil, err
+		}
+		fields["role"] = json.RawMessage(`"user"`)
+		asUser, err := json.Marshal(fields)
+		if err != nil {
+			return nil, err
+		}
+		user, err := loop.ParseMessage(asUser)
 		if err != nil {
 			return nil, err
 		}

@@ -213,7 +213,10 @@ func (c *invariants) elsewhere(id string) bool {
 func cutCalls(s *scenario) map[string]bool {
 	cut := map[string]bool{}
 	for _, r := range s.Responses {
-		type piece struct{ id, args string }
+		type piece struct {
+			id, args string
+			shared   bool // two calls have its index
+		}
 		calls := map[int]*piece{}
 		for _, chunk := range r.Chunks {
 			var data struct {
@@ -241,11 +244,7 @@ func cutCalls(s *scenario) map[string]bool {
 						calls[*tc.Index] = &piece{}
 					}
 					p := calls[*tc.Index]
-					if tc.ID != "" && p.id != "" && tc.ID != p.id {
-						p.args = "" // two calls share an index: not for this check
-						p.id = ""
-						continue
-					}
+					p.shared = p.shared || tc.ID != "" && p.id != "" && tc.ID != p.id
 					if tc.ID != "" {
 						p.id = tc.ID
 					}
@@ -254,7 +253,7 @@ func cutCalls(s *scenario) map[string]bool {
 			}
 		}
 		for _, p := range calls {
-			if p.id != "" && openEnded(p.args) {
+			if p.id != "" && !p.shared && openEnded(p.args) {
 				cut[p.id] = true
 			}
 		}

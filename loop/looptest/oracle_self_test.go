@@ -1,9 +1,12 @@
 package looptest_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"io/fs"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // TestHarnessRefusesWhatItDoesNotKnow: an unknown field, hook, rule or action
@@ -96,5 +99,39 @@ func TestInvariantsOfRequests(t *testing.T) {
 		if err := acceptable(decoded([]byte(body))); (err == nil) != ok {
 			t.Errorf("%s: %v", body, err)
 		}
+	}
+}
+
+// TestImprovedExpectationIsOurs: where pi plays one more turn after an abort,
+// the expectation without it is what this loop does; a turn that was aborted
+// while it was open stays.
+func TestImprovedExpectationIsOurs(t *testing.T) {
+	fsys, err := zip.NewReader(bytes.NewReader(oracleZip), int64(len(oracleZip)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, improved := range map[string]bool{
+		"abort_tool_honours_signal":       true,
+		"abort_tool_ignores_signal":       true,
+		"abort_tool_parallel":             true,
+		"abort_at_last_message_end":       true,
+		"continue_changes_caller_context": true,
+		"abort_mid_text":                  false,
+		"abort_at_user_message_end":       false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s scenario
+			var want expectation
+			readStrict(t, fsys, "scenarios/"+name+".json", &s)
+			readStrict(t, fsys, "expected/"+name+".json", &want)
+			if improve(&want) != improved {
+				t.Errorf("improved: %t, want %t", !improved, improved)
+			}
+			var got *expectation
+			synctest.Test(t, func(t *testing.T) { got = replay(t, &s) })
+			for _, d := range compare(&s, got, &want) {
+				t.Error(d)
+			}
+		})
 	}
 }

@@ -42,6 +42,9 @@ func (w *Workspace) bash(ctx context.Context, args json.RawMessage, update updat
 	if err != nil {
 		return loop.ToolResult{}, err
 	}
+	if _, err := w.root.Stat("."); errors.Is(err, os.ErrClosed) {
+		return loop.ToolResult{}, ErrClosed
+	}
 	if info, err := os.Stat(w.dir); err != nil || !info.IsDir() {
 		return loop.ToolResult{}, errors.New("Working directory does not exist: .\nCannot execute bash commands.")
 	}

@@ -13,6 +13,7 @@ const (
 	nuid       = "github.com/nats-io/nuid"
 	natsServer = "github.com/nats-io/nats-server/v2"
 	schema     = "github.com/santhosh-tekuri/jsonschema/v6"
+	inferred   = "github.com/google/jsonschema-go"
 	openaiGo   = "github.com/openai/openai-go/v3"
 	gjson      = "github.com/tidwall/gjson"
 	sjson      = "github.com/tidwall/sjson"
@@ -40,7 +41,7 @@ var table = map[string]rule{
 
 	"subjects": {theirs: []string{natsGo}},
 	"config":   {theirs: []string{viper, pflag, yaml}},
-	"tools":    {ours: []string{"loop"}, theirs: []string{xsys, xtext}},
+	"tools":    {ours: []string{"loop"}, theirs: []string{xsys, xtext, inferred}}, // the schema of a Func
 
 	"internal/session": {ours: []string{"subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
 	"worker":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},

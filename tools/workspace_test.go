@@ -1,0 +1,102 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/pi-worker/pi-worker/loop"
+)
+
+// TestUnknownToolIsNamedWithTheKnown: every wrong name is told, with what there
+// is.
+func TestUnknownToolIsNamedWithTheKnown(t *testing.T) {
+	w := openTest(t, nil)
+	_, err := w.Tools("read", "exec", "Read")
+	if !errors.Is(err, ErrUnknownTool) || !strings.Contains(err.Error(), `"exec"`) ||
+		!strings.Contains(err.Error(), `"Read"`) || !strings.Contains(err.Error(), "read, write, edit, bash, grep, find, ls") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Open(w.dir+"/nothing", nil); err == nil {
+		t.Error("a folder that is not there was opened")
+	}
+}
+
+// TestClosedWorkspaceFails: no tool works after Close.
+func TestClosedWorkspaceFails(t *testing.T) {
+	w := openTest(t, nil)
+	if err := errors.Join(w.Close(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for tool, args := range map[string]map[string]any{
+		"read": {"path": "a"}, "write": {"path": "a", "content": ""}, "ls": {}, "bash": {"command": "echo hi"},
+		"edit": {"path": "a", "edits": []oneEdit{{"a", "b"}}}, "find": {"pattern": "*"}, "grep": {"pattern": "x"},
+	} {
+		if text, failed := call(t, w, tool, args); !failed {
+			t.Errorf("%s gave %q", tool, text)
+		}
+	}
+}
+
+// TestWrapperRunsTheShell: the wrapper is put before the shell, and what it
+// hides is hidden.
+func TestWrapperRunsTheShell(t *testing.T) {
+	w := openTest(t, &Options{Wrapper: []string{"env", "WRAPPED=yes"}, CommandPrefix: "greet() { echo hello $1; }"})
+	if text, failed := bash(t, w, "greet $WRAPPED; sleep 1000 & true"); failed || text != "hello yes\n" {
+		t.Errorf("got %q", text)
+	}
+	w = openTest(t, &Options{Wrapper: []string{"no-such-wrapper"}})
+	if text, failed := bash(t, w, "echo"); !failed || text != "Command wrapper not found: no-such-wrapper" {
+		t.Errorf("got %q", text)
+	}
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		t.Log("bubblewrap is not here; its example was not tried")
+		return
+	}
+	dir := t.TempDir()
+	w, err = Open(dir, &Options{Wrapper: []string{
+		bwrap, "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
+		"--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", dir, dir, "--chdir", dir,
+		"--unshare-all", "--die-with-parent", "--new-session", "--",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	mark := marks()
+	text, failed := bash(t, w, "ls /; echo x > f; cat f; setsid sleep "+mark+" & true")
+	if failed || text != "bin\ndev\nlib\nlib64\nproc\ntmp\nusr\nx\n" {
+		t.Errorf("in bubblewrap: %q", text)
+	}
+	if n := running(t, mark); n != 0 {
+		t.Errorf("%d processes are left", n)
+	}
+}
+
+// TestFuncRefusesWhatIsNoTool: wrong types are refused when the tool is made,
+// and an error is the model's.
+func TestFuncRefusesWhatIsNoTool(t *testing.T) {
+	if _, err := Func("f", "", func(context.Context, loop.Call, string) (loop.ToolResult, error) { return loop.ToolResult{}, nil }, nil); err == nil {
+		t.Error("a string was taken for arguments")
+	}
+	type bad struct{ C chan int }
+	if _, err := Func("f", "", func(context.Context, loop.Call, bad) (loop.ToolResult, error) { return loop.ToolResult{}, nil }, nil); err == nil {
+		t.Error("a channel was taken for an argument")
+	}
+	if _, err := Func[struct{}]("f", "", nil, nil); err == nil {
+		t.Error("no function was taken for one")
+	}
+	boom := errors.New("boom")
+	tool, err := Func("f", "", func(_ context.Context, c loop.Call, _ struct{}) (loop.ToolResult, error) {
+		return loop.TextResult(c.Key), boom
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := tool.Execute(t.Context(), loop.Call{Key: "k", Args: []byte("{}")}, nil); !errors.Is(err, boom) || r.Content[0].(*loop.Text).Text != "k" {
+		t.Errorf("got %v, %v", r, err)
+	}
+}

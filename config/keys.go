@@ -100,9 +100,9 @@ var keys = []key[Config]{
 		check: zeroOr(time.Second, 100*365*24*time.Hour)},
 	{name: "max_input_bytes", def: "32MiB", doc: "largest prompt, steer or follow-up", field: func(c *Config) any { return &c.MaxInputBytes },
 		check: bytesBetween(1024, 1<<30)},
-	{name: "log.level", def: "info", flag: "log-level", scope: ForClient | ForWorker, doc: "least level that is logged", field: func(c *Config) any { return &c.Log.Level },
+	{name: "log.level", def: "info", flag: "log-level", scope: ForWorker, doc: "least level that is logged", field: func(c *Config) any { return &c.Log.Level },
 		check: oneOf("debug", "info", "warn", "error")},
-	{name: "log.format", def: "text", flag: "log-format", scope: ForClient | ForWorker, doc: "form of the log on stderr", field: func(c *Config) any { return &c.Log.Format },
+	{name: "log.format", def: "text", flag: "log-format", scope: ForWorker, doc: "form of the log on stderr", field: func(c *Config) any { return &c.Log.Format },
 		check: oneOf("text", "json")},
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -116,11 +118,11 @@ func TestCredentials(t *testing.T) {
 		args            []string
 	}{
 		{"none", withUser, "refuses these credentials", nil, nil},
-		{"wrong", withUser, "refuses these credentials", nil, []string{"--user", "me", "--password", "guess"}},
-		{"right", withUser, "has no JetStream", nil, []string{"--user", "me", "--password", "secret"}},
+		{"wrong", withUser, "refuses these credentials", map[string]string{"PI_NATS_PASSWORD": "guess"}, []string{"--user", "me"}},
+		{"right", withUser, "has no JetStream", map[string]string{"PI_NATS_PASSWORD": "secret"}, []string{"--user", "me"}},
 		{"from the environment", withUser, "has no JetStream", map[string]string{"PI_NATS_USER": "me", "PI_NATS_PASSWORD": "secret"}, nil},
-		{"wrong token", withToken, "refuses these credentials", nil, []string{"--token", "guess"}},
-		{"right token", withToken, "has no JetStream", nil, []string{"--token", "secret"}},
+		{"wrong token", withToken, "refuses these credentials", map[string]string{"PI_NATS_TOKEN": "guess"}, nil},
+		{"right token", withToken, "has no JetStream", map[string]string{"PI_NATS_TOKEN": "secret"}, nil},
 		{"no credentials file", withUser, "no such file", nil, []string{"--creds", "/no/such.creds"}},
 	}
 	for _, tt := range tests {
@@ -132,5 +134,24 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("stderr is %q", r.err)
 			}
 		})
+	}
+}
+
+// The file and its errors are those of pi-worker.
+func TestConfigurationFileCounts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	url := startServer(t, &server.Options{})
+	for text, want := range map[string]string{
+		"nats: {url: '" + url + "'}":     "has no JetStream",
+		"nats: {ulr: x}\nlog: {levl: x}": "did you mean nats.url?; log.levl",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code := exitConnection
+		if strings.Contains(text, "ulr") {
+			code = exitUsage
+		}
+		invoke(t, invocation{args: []string{"--config", file, "ps"}}).want(t, code, "", want)
 	}
 }

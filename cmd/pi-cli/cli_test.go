@@ -70,7 +70,7 @@ func TestExitCodesOfBadInput(t *testing.T) {
 		{"two forms", exitUsage, "--json", []string{"tail", "--json", "--wire", "known"}},
 		{"abort with another queue", exitUsage, "--queue", []string{"abort", "--queue", "burn", "known"}},
 		{"bad prefix", exitUsage, "prefix", []string{"--prefix", "a.*", "ps"}},
-		{"half of TLS", exitUsage, "--tls-key", []string{"--tls-cert", "x", "ps"}},
+		{"half of TLS", exitUsage, "nats.tls.key", []string{"--tls-cert", "x", "ps"}},
 		{"over the limit", exitRefused, "33554432", []string{"prompt", "@" + big}},
 		{"tail of an unknown session", exitUnknown, "misspelt", []string{"tail", "misspelt"}},
 		{"show of an unknown session", exitUnknown, "misspelt", []string{"show", "misspelt"}},

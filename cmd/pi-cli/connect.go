@@ -21,6 +21,7 @@ import (
 // stand over its variables and its file.
 type serverFlags struct {
 	flags            *pflag.FlagSet
+	password, token  string
 	connectTimeout   time.Duration
 	reconnectTimeout time.Duration
 }
@@ -28,6 +29,8 @@ type serverFlags struct {
 func (f *serverFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
 	config.AddFlags(flags, config.ForClient)
+	flags.StringVar(&f.password, "password", "", "password of --user; better in $PI_NATS_PASSWORD, where ps does not show it")
+	flags.StringVar(&f.token, "token", "", "token; better in $PI_NATS_TOKEN")
 	flags.DurationVar(&f.connectTimeout, "connect-timeout", 5*time.Second, "how long to wait for the server")
 	flags.DurationVar(&f.reconnectTimeout, "reconnect-timeout", 30*time.Second, "how long a lost connection is tried again before the command ends with code 7")
 }
@@ -37,6 +40,12 @@ func (f *serverFlags) load() (*config.Config, error) {
 	cfg, err := config.Load(f.flags)
 	if err != nil {
 		return nil, usageErrorf("%s", strings.NewReplacer("\nconfig: ", "; ", "\n", " ").Replace(strings.TrimPrefix(err.Error(), "config: ")))
+	}
+	if f.password != "" {
+		cfg.NATS.Password = config.Secret(f.password)
+	}
+	if f.token != "" {
+		cfg.NATS.Token = config.Secret(f.token)
 	}
 	return cfg, nil
 }

@@ -123,6 +123,8 @@ func TestCredentials(t *testing.T) {
 		{"from the environment", withUser, "has no JetStream", map[string]string{"PI_NATS_USER": "me", "PI_NATS_PASSWORD": "secret"}, nil},
 		{"wrong token", withToken, "refuses these credentials", map[string]string{"PI_NATS_TOKEN": "guess"}, nil},
 		{"right token", withToken, "has no JetStream", map[string]string{"PI_NATS_TOKEN": "secret"}, nil},
+		{"right password on the command line", withUser, "has no JetStream", nil, []string{"--user", "me", "--password", "secret"}},
+		{"right token on the command line", withToken, "has no JetStream", nil, []string{"--token", "secret"}},
 		{"no credentials file", withUser, "no such file", nil, []string{"--creds", "/no/such.creds"}},
 	}
 	for _, tt := range tests {

@@ -82,7 +82,6 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string) error {
 	if f.detach {
 		return a.printReceipt(receipt, f.json)
 	}
-	a.note("session %s · prompt %d", receipt.Session, receipt.Seq)
 	return a.follow(ctx, c, receipt, f)
 }
 
@@ -122,6 +121,7 @@ func (a *app) follow(ctx context.Context, c *client.Client, receipt *client.Rece
 	}
 	ctx, stop := a.untilInterrupted(ctx, firstInterrupt)
 	defer stop()
+	a.note("session %s · prompt %d", receipt.Session, receipt.Seq)
 
 	opts := a.renderOptions()
 	opts.Thinking, opts.SkipUsers = f.showThinking, 1

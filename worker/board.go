@@ -49,16 +49,45 @@ func (b *board) run(ctx context.Context) {
 // flush publishes what changed. A summary that cannot be published is dropped:
 // it is derived, and the next change brings a newer one.
 func (b *board) flush(ctx context.Context) {
-	b.mu.Lock()
-	dirty := b.dirty
-	b.dirty = map[string]session.Summary{}
-	b.mu.Unlock()
-	for _, s := range dirty {
+	for {
+		s, ok := b.take()
+		if !ok {
+			return
+		}
 		if err := b.store.PutSummary(ctx, &s); err != nil {
 			if ctx.Err() == nil {
 				b.log.Debug("publishing summary", "session", s.Session, "error", err)
 			}
 			return
 		}
+	}
+}
+
+func (b *board) take() (s session.Summary, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, s := range b.dirty {
+		delete(b.dirty, id)
+		return s, true
+	}
+	return s, false
+}
+
+// drop forgets a summary that is not published yet.
+func (b *board) drop(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.dirty, id)
+}
+
+// last publishes a session's summary at once: what comes later is another
+// owner's, and must not be overwritten.
+func (b *board) last(ctx context.Context, s session.Summary) {
+	b.drop(s.Session)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s.Updated = time.Now()
+	if err := b.store.PutSummary(ctx, &s); err != nil {
+		b.log.Debug("publishing summary", "session", s.Session, "error", err)
 	}
 }

@@ -376,19 +376,19 @@ func (o *owner) leave(err error) {
 	}
 	switch {
 	case err == nil:
-		o.board("idle")
+		o.lastBoard(ctx, "idle")
 		if err := o.claim.Remove(ctx); err != nil {
 			o.log.Warn("removing the bell", "error", err)
 		}
 	case errors.Is(err, errHandOver):
 		o.log.Info("session handed over")
-		o.board("waiting")
+		o.lastBoard(ctx, "waiting")
 		o.release(ctx, 0)
 	case errors.Is(err, session.ErrFenced):
 		o.abandon()
 	default:
 		o.log.Error("session given up", "error", err)
-		o.board("waiting")
+		o.lastBoard(ctx, "waiting")
 		o.release(ctx, o.w.cfg.AckWait)
 	}
 }
@@ -397,6 +397,7 @@ func (o *owner) leave(err error) {
 // given up, and the bell is somebody else's.
 func (o *owner) abandon() {
 	o.claim.Abandon()
+	o.w.board.drop(o.session)
 	if o.events == nil {
 		return
 	}
@@ -413,12 +414,18 @@ func (o *owner) release(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// board shows the session's state in ps. A bell that rang for nothing changes
-// nothing there.
+// board shows the session's state in ps.
 func (o *owner) board(state string) {
+	o.summary.State = state
+	o.w.board.put(o.summary)
+}
+
+// lastBoard is what ps shows until the next owner. A bell that rang for nothing
+// changes nothing there.
+func (o *owner) lastBoard(ctx context.Context, state string) {
 	if o.events == nil {
 		return
 	}
 	o.summary.State = state
-	o.w.board.put(o.summary)
+	o.w.board.last(ctx, o.summary)
 }

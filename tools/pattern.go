@@ -8,6 +8,8 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // linePattern finds the lines that match.
@@ -15,6 +17,7 @@ type linePattern struct {
 	re *regexp.Regexp // nil: literal alone decides
 	// literal is text that every matching line holds; nil if there is none.
 	literal []byte
+	fold    bool // literal is lower-case ASCII, and the case does not matter
 }
 
 // parsePattern compiles what grep looks for. A pattern never matches across
@@ -45,7 +48,8 @@ func parsePattern(pattern string, literal, ignoreCase bool) (*linePattern, error
 	if err != nil {
 		return nil, fmt.Errorf("Invalid pattern: %w", err)
 	}
-	p := &linePattern{re: re, literal: required(tree.Simplify())}
+	p := &linePattern{re: re}
+	p.literal, p.fold = required(tree.Simplify())
 	if tree.Op == syntax.OpLiteral && tree.Flags&syntax.FoldCase == 0 {
 		p.re = nil
 	}
@@ -58,25 +62,58 @@ func holdsNewline(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub, holdsNewline)
 }
 
-// required is the longest text that every match holds.
-func required(re *syntax.Regexp) []byte {
+// required is the longest text that every match holds, but for the case if
+// fold is set.
+func required(re *syntax.Regexp) (text []byte, fold bool) {
 	switch re.Op {
 	case syntax.OpLiteral:
 		if re.Flags&syntax.FoldCase == 0 {
-			return []byte(string(re.Rune))
+			return []byte(string(re.Rune)), false
 		}
+		return foldRun(re.Rune), true
 	case syntax.OpCapture, syntax.OpPlus:
 		return required(re.Sub[0])
 	case syntax.OpConcat:
-		var best []byte
 		for _, sub := range re.Sub {
-			if lit := required(sub); len(lit) > len(best) {
-				best = lit
+			if t, f := required(sub); len(t) > len(text) {
+				text, fold = t, f
 			}
 		}
-		return best
 	}
-	return nil
+	return text, fold
+}
+
+// foldRun is the longest part of a literal in which only ASCII letters are the
+// same but for the case. k and s have relatives outside ASCII.
+func foldRun(literal []rune) []byte {
+	var best, run []byte
+	for _, r := range literal {
+		lower := unicode.ToLower(r)
+		if lower >= utf8.RuneSelf || lower == 'k' || lower == 's' {
+			run = nil
+			continue
+		}
+		run = append(run, byte(lower))
+		if len(run) > len(best) {
+			best = run
+		}
+	}
+	return best
+}
+
+// haystack is where the literal is looked for: text itself, or a copy in lower
+// case, which is made in buf.
+func (p *linePattern) haystack(text, buf []byte) []byte {
+	if !p.fold || len(p.literal) == 0 {
+		return text
+	}
+	buf = append(buf[:0], text...)
+	for i, c := range buf {
+		if c-'A' < 26 {
+			buf[i] = c | 0x20
+		}
+	}
+	return buf
 }
 
 // unicodeClasses gives \w, \d and \s the meaning that they have in the
@@ -121,12 +158,13 @@ func unicodeClasses(pattern string) string {
 }
 
 // next gives the bounds of the first matching line of text at or after from;
-// -1 if there is none. The newline is not part of the line.
-func (p *linePattern) next(text []byte, from int) (start, end int) {
+// -1 if there is none. The newline is not part of the line. hay is the text's
+// haystack.
+func (p *linePattern) next(text, hay []byte, from int) (start, end int) {
 	for from < len(text) {
 		at := from
 		if len(p.literal) > 0 {
-			i := bytes.Index(text[from:], p.literal)
+			i := bytes.Index(hay[from:], p.literal)
 			if i < 0 {
 				return -1, -1
 			}

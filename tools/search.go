@@ -35,6 +35,7 @@ type fileSearch struct {
 	context int // lines around a match
 	max     int // matches wanted of a file
 	buf     []byte
+	lower   []byte // for the pattern's haystack
 }
 
 // search gives the matches of a file, each with its context. binary says that
@@ -88,10 +89,16 @@ func (s *fileSearch) lines(file *os.File, binary, matching bool, f func(number i
 		if nul := bytes.IndexByte(text, 0); nul >= 0 && !binary {
 			return nil
 		}
+		hay := text
+		if matching {
+			if hay = s.pattern.haystack(text, s.lower); s.pattern.fold {
+				s.lower = hay
+			}
+		}
 		for at := 0; ; {
 			start, end := at, len(text)
 			if matching {
-				start, end = s.pattern.next(text, at)
+				start, end = s.pattern.next(text, hay, at)
 			} else if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {
 				end = at + i
 			}

@@ -199,7 +199,9 @@ func (s *Store) readInput(ctx context.Context, m *message) (*Input, error) {
 		Raw: m.data, Time: m.time, TraceParent: m.header.Get(subjects.HeaderTraceParent),
 	}
 	if ref, ok := parseBlob(m.data); ok {
-		in.blob = ref.Blob
+		if strings.HasPrefix(ref.Blob, session+"/") {
+			in.blob = ref.Blob // another session's blob is not ours to delete
+		}
 		if ref.Size > uint64(s.opts.MaxInputBytes) {
 			in.Err = fmt.Errorf("%w: %w: blob has %d bytes, at most %d are allowed", ErrMalformed, ErrTooLarge, ref.Size, s.opts.MaxInputBytes)
 			return in, nil

@@ -80,10 +80,12 @@ type (
 	}
 	// InputReturned says that an input will not be delivered.
 	InputReturned struct {
-		Kind   string // "prompt", "steer", "followup"
+		Kind   string // "prompt", "steer", "followup", "abort"
 		Seq    uint64 // its sequence in the inbox
 		ID     string
-		Reason string // "abort", "cancel", "dead_letter"
+		// Reason is "abort", "cancel", "dead_letter" or "duplicate"; of an
+		// abort "done", or "no_run" if it ended nothing.
+		Reason string
 		Input  json.RawMessage
 	}
 	// AutoRetryStart announces a new attempt of a model request.

@@ -1,0 +1,72 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/pi-worker/pi-worker/loop"
+	"github.com/pi-worker/pi-worker/loop/looptest"
+	"github.com/pi-worker/pi-worker/subjects"
+)
+
+// The broker has acknowledged what led to a request or a call before it
+// begins, and the input is still in the inbox or already consumed by then.
+func TestLogHoldsWhatLedToRequestsAndCalls(t *testing.T) {
+	b := newBench(t, benchOptions{answers: []looptest.Answer{callWork, looptest.Text("done")}})
+	has := func(eventType string, n int) bool { return b.count("s1", eventType) >= n }
+	b.script.OnRequest(func(r *looptest.Request) {
+		if !has("message_end", 1) {
+			t.Error("the model was asked before the prompt was in the log")
+		}
+		if r.Number == 2 && (!has("tool_execution_end", 1) || !has("turn_end", 1)) {
+			t.Error("the model was asked before the results were in the log")
+		}
+	})
+	work := &tool{spec: loop.ToolSpec{Name: "work"}, run: func(context.Context, loop.Call) (loop.ToolResult, error) {
+		if !has("tool_execution_start", 1) {
+			t.Error("the tool ran before its start was in the log")
+		}
+		return loop.TextResult("ok"), nil
+	}}
+	b.start("w1", withAgent(Agent{Tools: []loop.Tool{work}}))
+	b.say("s1", subjects.KindPrompt, "hi")
+	b.wantOutcomes(b.settle("s1", 1), loop.OutcomeCompleted)
+}
+
+func TestNothingRunsBehindABrokenBarrier(t *testing.T) {
+	broken := errors.New("the log is gone")
+	barrier := func(context.Context) error { return broken }
+	ran := false
+	guarded := guardTools([]loop.Tool{&tool{run: func(context.Context, loop.Call) (loop.ToolResult, error) {
+		ran = true
+		return loop.ToolResult{}, nil
+	}}}, barrier, masker{})[0]
+	if _, err := guarded.Execute(t.Context(), loop.Call{}, nil); !errors.Is(err, broken) || ran {
+		t.Errorf("tool: got %v, ran %v", err, ran)
+	}
+	b := newBench(t, benchOptions{})
+	m := &guardedModel{Model: b.model(), barrier: barrier}
+	for u, err := range m.Stream(t.Context(), &loop.Request{}) {
+		if err != nil || u.Type != loop.UpdateError || u.Message.StopReason != loop.StopAborted || !errors.Is(u.Message.Err, broken) {
+			t.Errorf("model: got %+v, %v", u, err)
+		}
+	}
+	if n := len(b.script.Requests()); n != 0 {
+		t.Errorf("%d requests were sent", n)
+	}
+}
+
+func TestMaskerReplacesLongestFirst(t *testing.T) {
+	m := newMasker([]string{"secret", "secret-and-more", "tiny", `quo"ted-secret`})
+	for in, want := range map[string]string{
+		"a secret-and-more b":     "a " + masked + " b",
+		"a secret b":              "a " + masked + " b",
+		"tiny":                    "tiny",
+		`{"k":"quo\"ted-secret"}`: `{"k":"` + masked + `"}`,
+	} {
+		if got := m.text(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}

@@ -80,9 +80,9 @@ type (
 	}
 	// InputReturned says that an input will not be delivered.
 	InputReturned struct {
-		Kind   string // "prompt", "steer", "followup", "abort"
-		Seq    uint64 // its sequence in the inbox
-		ID     string
+		Kind string // "prompt", "steer", "followup", "abort"
+		Seq  uint64 // its sequence in the inbox
+		ID   string
 		// Reason is "abort", "cancel", "dead_letter" or "duplicate"; of an
 		// abort "done", or "no_run" if it ended nothing.
 		Reason string

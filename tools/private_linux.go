@@ -38,7 +38,7 @@ func hideHost(workspace, home string) error {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			continue // it was inside one that is hidden now
 		}
-		if err := cover(dir); err != nil {
+		if err := cover(dir, "1777"); err != nil {
 			return err
 		}
 	}
@@ -77,8 +77,8 @@ func hiddenDirs(workspace, home string) []string {
 }
 
 // cover puts an empty folder over dir.
-func cover(dir string) error {
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,size=256m"); err != nil {
+func cover(dir, mode string) error {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256m,mode="+mode); err != nil {
 		return fmt.Errorf("hiding %s: %w", dir, err)
 	}
 	return nil
@@ -99,7 +99,9 @@ func plainDev() error {
 			fds[name] = fd
 		}
 	}
-	if err := cover("/dev"); err != nil {
+	// Not sticky: there, nobody but its owner may open a device with O_CREAT,
+	// as a shell does.
+	if err := cover("/dev", "0755"); err != nil {
 		return err
 	}
 	for name, fd := range fds {

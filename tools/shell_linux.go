@@ -122,6 +122,9 @@ func keeperCommand(k keeping, noNetwork bool, argv []string) *exec.Cmd {
 		attr := cmd.SysProcAttr
 		attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+		// An ordinary user's powers in the namespace would end with the exec of
+		// the keeper, which needs them; it drops them before it starts the shell.
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
 	case isolatePID:
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
@@ -159,6 +162,10 @@ func runKeeper(how keeping, argv []string) {
 	}
 	k := &keeper{
 		status: make(chan syscall.WaitStatus, 1), gone: make(chan struct{}), killNow: make(chan struct{}),
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		report("error " + err.Error())
+		return
 	}
 	pid, err := syscall.ForkExec(argv[0], argv[1:], &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},

@@ -70,12 +70,11 @@ type callState struct {
 	entry *toolEntry
 	args  json.RawMessage // validated
 
-	started   bool // tool_execution_start is out
-	ended     bool // tool_execution_end is out
-	answered  bool // its result message is out
-	abandoned bool // did not end within the grace after an abort
-	outcome   *outcome
-	message   *ToolResultMessage
+	started  bool // tool_execution_start is out
+	ended    bool // tool_execution_end is out
+	answered bool // its result message is out
+	outcome  *outcome
+	message  *ToolResultMessage
 }
 
 // batch is what the calls of one answer gave.

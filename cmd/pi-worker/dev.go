@@ -17,8 +17,10 @@ import (
 	"github.com/pi-worker/pi-worker/loop/looptest"
 )
 
-// devPort is where every NATS client looks first.
-const devPort = 4222
+const (
+	devPort     = 4222             // where every NATS client looks first
+	usualKeyEnv = "OPENAI_API_KEY" // where the key is expected if nothing says otherwise
+)
 
 func devCommand(out, errOut io.Writer) *cobra.Command {
 	var dir string
@@ -45,7 +47,10 @@ Without an API key and without a base URL the answers are scripted.`,
 			cfg.NATS = config.NATS{
 				URL: config.URL(srv.ClientURL()), Prefix: cfg.NATS.Prefix, Replicas: 1, AckWait: cfg.NATS.AckWait,
 			}
-			model, closeModel := devModel(cfg)
+			model, closeModel, err := devModel(cfg)
+			if err != nil {
+				return err
+			}
 			defer closeModel()
 			nc, err := wire.Connect(cfg.NATS, "pi-worker dev", log)
 			if err != nil {
@@ -78,10 +83,13 @@ func startServer(dir string, port int, asked bool, log *slog.Logger) (*natsd.Ser
 
 // devModel says which model answers. With neither key nor base URL there is
 // none to ask, so that a scripted one takes the place of the default agent's.
-func devModel(cfg *config.Config) (name string, closeModel func()) {
+// A key that was asked for and cannot be read is an error.
+func devModel(cfg *config.Config) (name string, closeModel func(), err error) {
 	p := cfg.Agents[config.DefaultAgent]
 	if _, err := p.APIKey(); err == nil {
-		return fmt.Sprintf("%s at %s", p.Model, config.MaskURL(p.BaseURL)), func() {}
+		return fmt.Sprintf("%s at %s", p.Model, config.MaskURL(p.BaseURL)), func() {}, nil
+	} else if p.APIKeyFile != "" || p.APIKeyEnv != usualKeyEnv {
+		return "", nil, usageError{err}
 	}
 	script := looptest.NewScript()
 	script.Otherwise(scriptedAnswer)
@@ -89,7 +97,7 @@ func devModel(cfg *config.Config) (name string, closeModel func()) {
 	p.Model = "scripted"
 	cfg.Agents[config.DefaultAgent] = p
 	return "scripted: no model is configured. Set OPENAI_API_KEY, or --base-url and --model, for a real one",
-		func() { _ = script.Close() }
+		func() { _ = script.Close() }, nil
 }
 
 // scriptedAnswer looks around once if it may, then says what it is.

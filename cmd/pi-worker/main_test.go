@@ -271,3 +271,15 @@ func TestDevPortInUse(t *testing.T) {
 	}
 	oneSentence(t, errOut, fmt.Sprint(port))
 }
+
+func TestDevWithoutItsKeyFile(t *testing.T) {
+	plain(t)
+	t.Setenv("PI_AGENTS_DEFAULT_API_KEY_FILE", "/no/such/key")
+	code, _, errOut := command(t, "dev", "--port", "0")
+	if code != exitUsage {
+		t.Errorf("code %d, want %d", code, exitUsage)
+	}
+	if !strings.Contains(errOut, "/no/such/key") {
+		t.Errorf("stderr %q does not name the file", errOut)
+	}
+}

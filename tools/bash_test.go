@@ -407,6 +407,25 @@ func TestOutputTailIsExact(t *testing.T) {
 	}
 }
 
+// TestOldOutputsGo: a workspace keeps the newest outputs only.
+func TestOldOutputsGo(t *testing.T) {
+	w := openTest(t, nil)
+	var last string
+	for range maxOutputs + 3 {
+		o := &output{w: w}
+		o.add([]byte(numbers(1, 2001)), true)
+		o.close()
+		last = o.filePath
+	}
+	names, err := filepath.Glob(w.dir + "/" + privateDir + "/output/*")
+	if err != nil || len(names) != maxOutputs {
+		t.Errorf("%d outputs are kept, %v", len(names), err)
+	}
+	if _, err := w.root.Stat(last); err != nil {
+		t.Error(err)
+	}
+}
+
 func checkTail(t *testing.T, name, text string, o *output) {
 	t.Helper()
 	tr := o.truncate()

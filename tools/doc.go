@@ -20,6 +20,17 @@
 // output is bounded. For confinement give [Options.Wrapper], for example
 // bubblewrap with only the workspace mounted.
 //
+// On Linux [Options.Private] does as much by namespaces alone. With bubblewrap
+// it would be, for a workspace in dir:
+//
+//	Wrapper: []string{"bwrap", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin",
+//		"--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
+//		"--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", dir, dir, "--chdir", dir,
+//		"--unshare-all", "--die-with-parent", "--new-session", "--"}
+//
+// The tools keep their own files (whole outputs of long commands, a temporary
+// folder) in .pi-worker of the workspace, which git and searches leave out.
+//
 // Paths in results and errors are those the model gave, or relative to the
 // workspace; the folder's place on the host is never shown.
 //

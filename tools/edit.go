@@ -71,7 +71,7 @@ func (w *Workspace) edit(ctx context.Context, args json.RawMessage, _ updater) (
 	}
 	rel, err := w.resolve(in.Path, false)
 	if err != nil {
-		return loop.ToolResult{}, err
+		return loop.ToolResult{}, editError(err, in.Path)
 	}
 	w.writing.Lock()
 	defer w.writing.Unlock()

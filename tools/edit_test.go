@@ -38,7 +38,7 @@ func TestEditKeepsCRLFAndBOMAndForeignBytes(t *testing.T) {
 		"folded": {"x \u201cq\u201d\u00a0\r\n\u201ckeep\u201d \r\nsay \u2018hi\u2019 \u2014 now\r\n", "say 'hi' - now", "bye",
 			"x \u201cq\u201d\u00a0\r\n\u201ckeep\u201d \r\nbye\r\n"},
 		"inside a ligature": {"o\ufb03ce \u2014 x\n", "fice -", "F", "ofF x\n"},
-		"trailing spaces":   {"a  \nb\t\nc \n", "a\nb\nc", "z", "z \n"},
+		"trailing spaces":   {"a  \nb\t\nc \n", "a\nb\nc", "z", "z\n"},
 	} {
 		after, text, failed := edited(t, w, c.before, c.old, c.new)
 		if failed || after != c.after {

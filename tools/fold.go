@@ -104,9 +104,17 @@ func fold(text []byte) *mapped {
 	return m
 }
 
-// trimLine drops the white space at the end, JavaScript's set.
+// trimLine drops the white space at the end, JavaScript's set. It belongs to
+// the last character of its line then, so that a match which ends there takes
+// it along.
 func (m *mapped) trimLine() {
 	n := len(bytes.TrimRightFunc(m.text, func(r rune) bool { return r != '\n' && jsSpace(r) }))
+	if n > 0 && n < len(m.text) && m.text[n-1] != '\n' {
+		end, last := m.to[len(m.to)-1], m.to[n-1]
+		for i := n - 1; i >= 0 && m.to[i] == last; i-- {
+			m.to[i] = end
+		}
+	}
 	m.text, m.from, m.to = m.text[:n], m.from[:n], m.to[:n]
 }
 

@@ -257,7 +257,7 @@ var betterBehaviour = map[string]better{
 	"write/dangling-symlink-makes-target":    outsideError,
 	"write/dotdot-escape":                    outsideError,
 	"write/dotdot-makes-directories-outside": outsideError,
-	"write/relative-path-trailing-slash":     refuses("ENOTDIR"),
+	"write/relative-path-trailing-slash":     refuses("EISDIR"),
 	"write/symlink-to-outside":               outsideError,
 	"write/tilde-path":                       outsideError,
 }

@@ -6,7 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"slices"
+	"time"
 	"unicode/utf8"
 )
 
@@ -92,6 +95,7 @@ func (o *output) keep(p []byte) {
 }
 
 func (o *output) create() {
+	o.w.pruneOutputs()
 	f, rel, err := o.w.createPrivate("output", "bash-", ".log")
 	if err != nil {
 		o.lose(err)
@@ -128,6 +132,29 @@ func (w *Workspace) createPrivate(folder, prefix, suffix string) (*os.File, stri
 	rel := privateDir + "/" + folder + "/" + prefix + hex.EncodeToString(id[:]) + suffix
 	f, err := w.root.OpenFile(rel, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	return f, rel, err
+}
+
+// maxOutputs is how many whole outputs a workspace keeps; older ones go.
+const maxOutputs = 32
+
+// pruneOutputs makes room for one more output.
+func (w *Workspace) pruneOutputs() {
+	dir := privateDir + "/output"
+	entries, err := fs.ReadDir(w.root.FS(), dir)
+	if err != nil || len(entries) < maxOutputs {
+		return
+	}
+	age := func(e fs.DirEntry) time.Time {
+		info, err := e.Info()
+		if err != nil {
+			return time.Time{}
+		}
+		return info.ModTime()
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return age(a).Compare(age(b)) })
+	for _, e := range entries[:len(entries)-maxOutputs+1] {
+		_ = w.root.Remove(dir + "/" + e.Name())
+	}
 }
 
 // privateFolder makes a folder of privateDir, which git and searches leave out.

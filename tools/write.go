@@ -35,6 +35,9 @@ func (w *Workspace) write(ctx context.Context, args json.RawMessage, _ updater) 
 			formatSize(len(in.Content)), formatSize(int(w.opt.Limits.WriteBytes)))
 	}
 	rel, err := w.resolve(in.Path, false)
+	if p, ok := errors.AsType[*pathError](err); ok && p.code == "ENOTDIR" {
+		p.code = "EISDIR" // what the system says to a new file whose name ends in a slash
+	}
 	if err != nil {
 		return loop.ToolResult{}, err
 	}

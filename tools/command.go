@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// keeperName is the argv[0] of a keeper, see shell_linux.go.
+const keeperName = "pi-tool-keeper"
+
 const (
 	// updateEvery is the least time between two updates.
 	updateEvery = 100 * time.Millisecond

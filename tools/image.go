@@ -13,6 +13,7 @@ import (
 	"image/png"
 	"io"
 	"math"
+	"sync"
 
 	"github.com/pi-worker/pi-worker/loop"
 )
@@ -96,6 +97,9 @@ func (w *Workspace) readImage(ctx context.Context, f io.Reader, size int64, head
 	return r, nil
 }
 
+// decoding is held while an image is decoded: its pixels may take 100 MB.
+var decoding sync.Mutex
+
 // fitImage gives the image as it is when it is within the limits, otherwise a
 // smaller one and a note; no data when that cannot be done.
 func fitImage(data []byte, mime string, maxPixels int64) (out []byte, outMIME, note string) {
@@ -106,6 +110,8 @@ func fitImage(data []byte, mime string, maxPixels int64) (out []byte, outMIME, n
 	if err != nil || int64(c.Width)*int64(c.Height) > maxPixels || c.Width <= 0 || c.Height <= 0 {
 		return nil, mime, textOmitted
 	}
+	decoding.Lock()
+	defer decoding.Unlock()
 	img, _, err := image.Decode(bytes.NewReader(data))
 	if err != nil {
 		return nil, mime, textOmitted

@@ -13,23 +13,27 @@ type better struct {
 }
 
 // genericBehaviour is what any case must hold to that asks for better
-// behaviour and has no expectation of its own: nothing outside the workspace
-// was read or written.
-func genericBehaviour(c *oracleCase, got *oracleResult, before map[string]oracleEntry) []string {
-	var diffs []string
-	if c.Tool == "bash" {
-		return nil
+// behaviour and has no expectation of its own: it ends in time, and nothing
+// outside the workspace is read or written. Commands are held to that where the
+// note asks for confinement: they run privately then.
+func genericBehaviour(c *oracleCase, run *rawRun, got *oracleResult, before map[string]oracleEntry) []string {
+	d := &comparer{c: c}
+	if run != nil && c.Compare.MaxMs > 0 && run.Took > time.Duration(c.Compare.MaxMs)*time.Millisecond {
+		d.differ("took %v, want at most %d ms", run.Took, c.Compare.MaxMs)
 	}
-	diffs = append(diffs, outsideUntouched(got, before)...)
+	if c.Tool == "bash" && (c.Advice != "confine" || bestIsolation() == isolateReaper) {
+		return d.diffs
+	}
+	d.diffs = append(d.diffs, outsideUntouched(got, before)...)
 	for _, f := range c.Files {
 		if f.Root == "" || f.Root == "workspace" || f.Text == nil || len(strings.TrimSpace(*f.Text)) < 4 {
 			continue
 		}
 		if !got.IsError && strings.Contains(got.text(), strings.TrimSpace(*f.Text)) {
-			diffs = append(diffs, "the result holds text from outside the workspace")
+			d.differ("the result holds text from outside the workspace")
 		}
 	}
-	return diffs
+	return d.diffs
 }
 
 // outsideUntouched says what changed beside the workspace.
@@ -58,7 +62,7 @@ func says(isError bool, text string) better {
 			g = strings.NewReplacer("$WORKSPACE/", "", "$WORKSPACE", ".").Replace(g)
 		}
 		equal(d, "text", g, text)
-		return append(d.diffs, genericBehaviour(c, got, before)...)
+		return append(d.diffs, genericBehaviour(c, nil, got, before)...)
 	}}
 }
 

@@ -69,11 +69,12 @@ func (w *Workspace) relative(given string, dirOK bool) (string, error) {
 	}
 	p := given
 	if path.IsAbs(p) {
-		rel, err := filepath.Rel(w.dir, path.Clean(p))
-		if err != nil {
+		if p = below(w.dir, p); p == "" {
+			p = below(w.name, given)
+		}
+		if p == "" {
 			return "", errOutside
 		}
-		p = rel
 	}
 	rel := path.Clean(p)
 	if rel == ".." || strings.HasPrefix(rel, "../") {
@@ -83,6 +84,15 @@ func (w *Workspace) relative(given string, dirOK bool) (string, error) {
 		return "", fileError("ENOTDIR", "a file's path cannot end in a slash", rel)
 	}
 	return rel, nil
+}
+
+// below is an absolute path relative to dir; "" if it is not in it.
+func below(dir, p string) string {
+	rel, err := filepath.Rel(dir, path.Clean(p))
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return ""
+	}
+	return rel
 }
 
 // resolve finds the path that the model means: the exact one if it exists,

@@ -24,9 +24,6 @@ import (
 // at every end: of the shell, of the call, and of the worker, whose death it
 // sees by the end of the control pipe.
 
-// keeperName is the keeper's argv[0].
-const keeperName = "pi-tool-keeper"
-
 // Descriptors of the keeper, besides the command's three.
 const (
 	keeperControl = 3 // its end means: kill everything now

@@ -66,7 +66,7 @@ type Limits struct {
 	// SearchTime bounds one grep or find; 0: 1 minute.
 	SearchTime time.Duration
 	// ImagePixels is the largest image, width times height, that is decoded;
-	// 0: 50 million.
+	// 0: 25 million. One image is decoded at a time.
 	ImagePixels int64
 }
 
@@ -79,6 +79,7 @@ func DefaultEnv() []string {
 // called from any goroutine.
 type Workspace struct {
 	dir  string // absolute, links resolved
+	name string // absolute, as it was given
 	root *os.Root
 	opt  Options
 	// isolated is how commands are isolated; "" is the best that works.
@@ -104,8 +105,12 @@ func Open(dir string, opt *Options) (*Workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tools: opening workspace: %w", err)
 	}
-	w := &Workspace{dir: abs, root: root, opt: opt.withDefaults()}
-	return w, nil
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("tools: opening workspace: %w", err)
+	}
+	return &Workspace{dir: real, name: abs, root: root, opt: opt.withDefaults()}, nil
 }
 
 func (o *Options) withDefaults() Options {
@@ -119,7 +124,7 @@ func (o *Options) withDefaults() Options {
 	setDefault(&c.Limits.WriteBytes, 64<<20)
 	setDefault(&c.Limits.OutputBytes, 64<<20)
 	setDefault(&c.Limits.SearchTime, time.Minute)
-	setDefault(&c.Limits.ImagePixels, 50_000_000)
+	setDefault(&c.Limits.ImagePixels, 25_000_000)
 	c.BashTimeout = min(c.BashTimeout, c.BashMaxTimeout)
 	return c
 }
@@ -130,7 +135,7 @@ func setDefault[T ~int64](v *T, d T) {
 	}
 }
 
-// Dir is the workspace's absolute path on the host.
+// Dir is the workspace's absolute path on the host, links resolved.
 func (w *Workspace) Dir() string { return w.dir }
 
 // Close ends the use of the folder. Calls that run are not waited for; they

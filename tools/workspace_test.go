@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,6 +22,31 @@ func TestUnknownToolIsNamedWithTheKnown(t *testing.T) {
 	}
 	if _, err := Open(w.dir+"/nothing", nil); err == nil {
 		t.Error("a folder that is not there was opened")
+	}
+}
+
+// TestAbsolutePathsByBothNames: a workspace that was given as a link is known by
+// its own name too.
+func TestAbsolutePathsByBothNames(t *testing.T) {
+	dir := t.TempDir()
+	link := t.TempDir() + "/link"
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	w := openAt(t, link)
+	for _, p := range []string{link + "/f", dir + "/f", "f"} {
+		if text, failed := call(t, w, "write", map[string]any{"path": p, "content": "x"}); failed {
+			t.Errorf("%s: %s", p, text)
+		}
+	}
+	if text, _ := bash(t, w, "pwd; ls"); text != w.Dir()+"\nf\n" {
+		t.Errorf("got %q", text)
+	}
+	if text, failed := call(t, w, "read", map[string]any{"path": link}); !failed || !strings.HasPrefix(text, "EISDIR") {
+		t.Errorf("got %q", text)
+	}
+	if text, failed := call(t, w, "read", map[string]any{"path": link + "-other/f"}); !failed || text != outsideText {
+		t.Errorf("got %q", text)
 	}
 }
 

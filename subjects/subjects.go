@@ -53,6 +53,7 @@ const (
 	HeaderError       = "Pi-Error"      // dead letters: last error
 	HeaderID          = "Pi-Id"         // dead letters: the input's id
 	HeaderKind        = "Pi-Kind"       // dead letters: the input's kind
+	HeaderRedrive     = "Pi-Redrive"    // inputs: sequence of the dead letter that is tried again
 	HeaderTraceParent = "traceparent"   // W3C trace context
 )
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 type fleet struct {
 	*natstest.Env
 	script *looptest.Script
+	late   atomic.Bool // the worker knows the agent "late"
 }
 
 func newFleet(t *testing.T, answers ...looptest.Answer) *fleet {
@@ -65,9 +67,9 @@ func (f *fleet) startWorker(t *testing.T) *fleet {
 				Model: model, Tools: []loop.Tool{echoTool{}},
 				Retry: loop.RetryPolicy{MaxRetries: 1, BaseDelay: time.Millisecond, MidStream: true},
 			}
-			switch req.Name {
-			case "":
-			case "limited":
+			switch {
+			case req.Name == "", req.Name == "late" && f.late.Load():
+			case req.Name == "limited":
 				agent.Limits = worker.Limits{Turns: 1}
 			default:
 				return nil, fmt.Errorf("%w: %s", worker.ErrUnknownAgent, req.Name)

@@ -122,6 +122,46 @@ func (s *Store) readDead(ctx context.Context, m *message) (*Dead, error) {
 	return d, nil
 }
 
+// Dead reads one dead letter. ErrNoInput if there is none.
+func (s *Store) Dead(ctx context.Context, seq uint64) (*Dead, error) {
+	m, err := s.next(ctx, s.names.DLQStream(), s.names.DLQ("*"), seq)
+	if errors.Is(err, errNotFound) || err == nil && m.seq != seq {
+		return nil, fmt.Errorf("%w: no dead letter has the sequence %d", ErrNoInput, seq)
+	}
+	if err != nil {
+		return nil, explain("reading dead letters", err)
+	}
+	return s.readDead(ctx, m)
+}
+
+// Redrive publishes the input of a dead letter again, under a new id, or with
+// sameID under the one that it had, and removes the letter. Doing it twice
+// publishes once. Errors are those of Publish, ErrMalformed among them for an
+// input that could only be dead-lettered again, and ErrNoInput.
+func (s *Store) Redrive(ctx context.Context, seq uint64, sameID bool) (*Dead, Receipt, error) {
+	d, err := s.Dead(ctx, seq)
+	if err != nil {
+		return nil, Receipt{}, err
+	}
+	in := &Input{Ref: InputRef{Kind: d.Kind}, Session: d.Session}
+	if err := in.parse(d.Kind, d.Raw); err != nil {
+		return d, Receipt{}, fmt.Errorf("session: dead letter %d: %w", seq, err)
+	}
+	in.Redrive = seq
+	switch {
+	case !sameID:
+		// Made of the letter, so that a redrive that is repeated is the same.
+		in.ID = "redrive-" + strconv.FormatUint(seq, 10) + "-" + strconv.FormatInt(d.Time.UnixNano(), 36)
+	case in.ID == "":
+		in.ID = d.ID
+	}
+	r, err := s.Publish(ctx, d.Session, d.Kind, in)
+	if err != nil {
+		return d, Receipt{}, err
+	}
+	return d, r, s.DeleteDead(ctx, seq)
+}
+
 // DeleteDead removes a dead letter and its blob. ErrNoInput if there is none.
 func (s *Store) DeleteDead(ctx context.Context, seq uint64) error {
 	m, err := s.next(ctx, s.names.DLQStream(), s.names.DLQ("*"), seq)

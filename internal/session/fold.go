@@ -13,6 +13,12 @@ import (
 type InputOutcome struct {
 	Ref    InputRef // with Returned set if it was given back
 	Record uint64   // stream sequence of the record that consumed it, 0 if by this ownership
+	// Turn of its run that the input was delivered in, from 1; 0 if it was not
+	// delivered.
+	Turn int
+	// Dead says that it was given up: it, or the run that it began, is in the
+	// dead letters.
+	Dead bool
 }
 
 // State is what a fold of the log gives: all that a new owner needs.
@@ -37,6 +43,8 @@ type State struct {
 	// Prompt is the input that began the open run, nil without one.
 	Prompt *InputRef
 	Time   time.Time // of the last record
+
+	turn int // of the open or last run, from 1
 }
 
 func newState() *State {
@@ -50,7 +58,7 @@ func newState() *State {
 // Spent says whether nothing is left to do for an input but to delete it.
 func (st *State) Spent(in *Input) (InputOutcome, bool) {
 	if in.ID != "" {
-		if out, ok := st.IDs[in.ID]; ok {
+		if out, ok := st.IDs[in.ID]; ok && (in.Redrive == 0 || !out.Dead) {
 			return out, true
 		}
 	}
@@ -60,16 +68,48 @@ func (st *State) Spent(in *Input) (InputOutcome, bool) {
 	return InputOutcome{}, false
 }
 
-// consume moves the cursors. The first outcome of an id stays.
-func (st *State) consume(record uint64, refs ...InputRef) {
+// take notes what a record says of inputs: the cursors move, and each id keeps
+// its first outcome, unless that was given up and is tried again.
+func (st *State) take(record uint64, evs []loop.Event, refs ...InputRef) {
+	for _, ev := range evs {
+		switch ev.(type) {
+		case *loop.AgentStart:
+			st.turn = 0
+		case *loop.TurnStart:
+			st.turn++
+		}
+	}
 	for _, ref := range refs {
 		st.Cursors[ref.Kind] = max(st.Cursors[ref.Kind], ref.Seq)
-		if ref.ID == "" {
+		before, known := st.IDs[ref.ID]
+		if ref.ID == "" || known && (!before.Dead || ref.Returned) {
 			continue
 		}
-		if _, ok := st.IDs[ref.ID]; !ok {
-			st.IDs[ref.ID] = InputOutcome{Ref: ref, Record: record}
+		out := InputOutcome{Ref: ref, Record: record}
+		if !ref.Returned && ref.Kind != subjects.KindAbort {
+			out.Turn = st.turn
 		}
+		st.IDs[ref.ID] = out
+	}
+	for _, ev := range evs {
+		switch ev := ev.(type) {
+		case *loop.InputReturned:
+			if ev.Reason == "dead_letter" {
+				st.dead(ev.ID)
+			}
+		case *loop.AgentSettled:
+			if ev.Outcome == loop.OutcomeDeadLetter {
+				st.dead(ev.PromptID)
+			}
+		}
+	}
+}
+
+// dead marks an id's input as given up.
+func (st *State) dead(id string) {
+	if out, ok := st.IDs[id]; ok {
+		out.Dead = true
+		st.IDs[id] = out
 	}
 }
 
@@ -114,7 +154,7 @@ func (f *folder) apply(rec *Record) error {
 			return fmt.Errorf("%w: session %s, stream sequence %d: %w", ErrBroken, rec.Session, rec.StreamSeq, err)
 		}
 	}
-	st.consume(rec.StreamSeq, rec.Inputs...)
+	st.take(rec.StreamSeq, rec.Events, rec.Inputs...)
 	return nil
 }
 

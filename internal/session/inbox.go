@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -81,6 +82,12 @@ func (s *Store) publishInput(ctx context.Context, session string, kind subjects.
 	msg.Header.Set(jetstream.MsgIDHeader, session+"/"+in.ID)
 	if in.TraceParent != "" {
 		msg.Header.Set(subjects.HeaderTraceParent, in.TraceParent)
+	}
+	if in.Redrive != 0 {
+		// The first one's id may still be in the duplicate window.
+		seq := strconv.FormatUint(in.Redrive, 10)
+		msg.Header.Set(jetstream.MsgIDHeader, session+"/redrive/"+seq)
+		msg.Header.Set(subjects.HeaderRedrive, seq)
 	}
 	ack, err := s.publishAgain(ctx, msg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrNoResponders) {
@@ -198,6 +205,8 @@ func (s *Store) readInput(ctx context.Context, m *message) (*Input, error) {
 		Ref: InputRef{Kind: kind, Seq: m.seq}, Session: session,
 		Raw: m.data, Time: m.time, TraceParent: m.header.Get(subjects.HeaderTraceParent),
 	}
+	// A stranger's number that is none redrives nothing.
+	in.Redrive, _ = strconv.ParseUint(m.header.Get(subjects.HeaderRedrive), 10, 64)
 	if ref, ok := parseBlob(m.data); ok {
 		if strings.HasPrefix(ref.Blob, session+"/") {
 			in.blob = ref.Blob // another session's blob is not ours to delete

@@ -42,6 +42,9 @@ type Input struct {
 	Raw         []byte
 	Time        time.Time // when the broker stored it
 	TraceParent string    // W3C trace context, "" unknown
+	// Redrive is the dead letter, by its sequence, that this input tries
+	// again; 0 none. It may carry the id of what was given up.
+	Redrive uint64
 	// Err says why the input is malformed (ErrMalformed); then only Ref,
 	// Session, Raw and Time count.
 	Err error

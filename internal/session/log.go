@@ -166,7 +166,7 @@ func (l *Log) AppendAll(ctx context.Context, evs []loop.Event, inputs ...InputRe
 			l.put(ev, nil)
 		}
 	}
-	l.state.consume(0, inputs...)
+	l.state.take(0, evs, inputs...)
 	if !l.writing {
 		l.writing = true
 		l.wg.Go(l.write) // ends when the queue is empty; Close waits for it

@@ -128,7 +128,7 @@ func (d *comparer) texts(got, want *oracleResult) {
 		g, w = relative.Replace(g), relative.Replace(w)
 	}
 	switch d.c.Compare.Text {
-	case "", "exact", "exactly":
+	case "", "exact":
 		equal(d, "text", g, w)
 	case "lines-any-order":
 		equal(d, "text", sortedBody(g), sortedBody(w))

@@ -107,6 +107,10 @@ func readOracle(t *testing.T, fsys fs.FS, name string, v any) {
 }
 
 func testCase(t *testing.T, name string, c *oracleCase, want *oracleResult) (divergent bool) {
+	if !slices.Contains([]string{"", "exact", "lines-any-order", "subset", "contains", "error-only"}, c.Compare.Text) ||
+		!slices.Contains([]string{"", "dimensions"}, c.Compare.Image) {
+		t.Fatalf("unknown compare rule %q, %q", c.Compare.Text, c.Compare.Image)
+	}
 	s := newSandbox(t)
 	if err := s.build(c); err != nil {
 		t.Fatal(err)

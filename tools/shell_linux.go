@@ -45,8 +45,9 @@ type isolation string
 
 // Isolation says how this host lets commands be kept apart from its other
 // processes: "pid" (own PID and mount namespace), "user" (the same, in a user
-// namespace) or "reaper" (no namespaces: commands are still ended whole, but
-// Options.Private and Options.NoNetwork are not to be had).
+// namespace) or "reaper" (no namespaces: commands are still ended whole unless
+// one kills its own keeper, but Options.Private and Options.NoNetwork are not to
+// be had).
 func Isolation() string { return string(bestIsolation()) }
 
 const (
@@ -226,7 +227,8 @@ func (k *keeper) watch() {
 }
 
 // wait returns the shell's status when nothing that it started is left. Not
-// ok: it was ended from outside.
+// ok: it was ended from outside, by a deadline or an abort; then all is killed
+// at once, as pi does, and no trap runs.
 func (k *keeper) wait() (status syscall.WaitStatus, ok bool) {
 	select {
 	case status = <-k.status:

@@ -451,3 +451,34 @@ func checkTail(t *testing.T, name, text string, o *output) {
 		t.Errorf("%s: the file has %d bytes, %v", name, len(whole), err)
 	}
 }
+
+// TestManyCommandsAtOnce: calls side by side do not end each other's processes.
+func TestManyCommandsAtOnce(t *testing.T) {
+	levels(t, func(t *testing.T, level isolation) {
+		w := openTest(t, nil)
+		w.isolated = level
+		mark := marks()
+		var calls sync.WaitGroup
+		for i := range 24 {
+			calls.Go(func() {
+				command := fmt.Sprintf("setsid sleep %s & echo %d; sleep 0.%d; echo %d", mark, i, i%4, i)
+				if text, failed := bash(t, w, command); failed || text != fmt.Sprintf("%d\n%d\n", i, i) {
+					t.Errorf("%d: %q", i, text)
+				}
+			})
+		}
+		calls.Wait()
+		if n := running(t, mark); n != 0 {
+			t.Errorf("%d processes are left", n)
+		}
+	})
+}
+
+func BenchmarkBash(b *testing.B) {
+	w := openTest(b, nil)
+	for b.Loop() {
+		if text, failed := bash(b, w, "echo hi"); failed || text != "hi\n" {
+			b.Fatal(text)
+		}
+	}
+}

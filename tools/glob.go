@@ -143,8 +143,10 @@ func (c *globCompiler) class() error {
 			c.out.WriteByte(']')
 			return nil
 		case ch == '\\' && c.at < len(c.in):
-			c.out.WriteString(`\` + string(c.in[c.at]))
-			c.at++
+			if c.in[c.at] == '-' {
+				c.out.WriteByte('\\')
+			}
+			c.literal()
 		case ch == '[' || ch == ']' || ch == '^' || ch == '\\' || ch == '&' || ch == '~':
 			c.out.WriteString(`\` + string(ch))
 		default:

@@ -77,7 +77,7 @@ func (s *fileSearch) around(f *os.File, numbers []int) ([][]matchedLine, error) 
 func (s *fileSearch) lines(file *os.File, binary, matching bool, f func(number int, line []byte) bool) error {
 	b := blockReader{src: file, buf: s.buf}
 	defer func() { s.buf = b.buf }()
-	number := 1
+	number, open := 1, false // open: the last block ended inside a line
 	for {
 		text, err := b.next()
 		if err != nil && err != io.EOF {
@@ -95,7 +95,13 @@ func (s *fileSearch) lines(file *os.File, binary, matching bool, f func(number i
 				s.lower = hay
 			}
 		}
-		for at := 0; ; {
+		at := 0
+		if open && bytes.HasPrefix(text, []byte{'\n'}) {
+			at = 1
+			number++
+		}
+		open = len(text) > 0 && text[len(text)-1] != '\n'
+		for {
 			start, end := at, len(text)
 			if matching {
 				start, end = s.pattern.next(text, hay, at)

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // makeFiles writes a tree.
@@ -95,6 +97,35 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
+// FuzzGlob: no pattern panics, and one whose characters are all escaped matches
+// itself and nothing else.
+func FuzzGlob(f *testing.F) {
+	for _, s := range []string{"*.{a,b}", "[!a-z]", "**/x", "a\\", "[\\d-]", "\uFFFD", "é[ü]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if g, err := parseGlob(s, true); err == nil {
+			g.match("a/b")
+		}
+		parseIgnore(s)
+		_, _ = parsePattern(s, false, true)
+		if !utf8.ValidString(s) || s == "" {
+			return
+		}
+		var escaped, class strings.Builder
+		for _, r := range s {
+			escaped.WriteString("\\" + string(r))
+			class.WriteString("[\\" + string(r) + "]")
+		}
+		for _, pattern := range []string{escaped.String(), class.String()} {
+			g, err := parseGlob(pattern, true)
+			if err != nil || !g.match(s) || g.match(s+"x") || g.match("x"+s) {
+				t.Fatalf("%q does not match just %q: %v", pattern, s, err)
+			}
+		}
+	})
+}
+
 // TestGrepFindsWhatAPlainScanFinds compares the blocks of the reader with a
 // plain split, across block borders and very long lines.
 func TestGrepFindsWhatAPlainScanFinds(t *testing.T) {
@@ -129,6 +160,53 @@ func TestGrepFindsWhatAPlainScanFinds(t *testing.T) {
 				t.Errorf("%s: line %d is %.60q, want %q", pattern, i, line, want[i])
 			}
 		}
+	}
+}
+
+// TestGrepOfVeryLongLines: the beginning of a line is searched, and the lines
+// after it keep their numbers.
+func TestGrepOfVeryLongLines(t *testing.T) {
+	w := openTest(t, nil)
+	long := "begin " + strings.Repeat("z", 3*maxLine) + " end\n"
+	makeFiles(t, w.dir, map[string]string{"f": "1\n" + long + "3 hit\n" + long + long + "6 hit\n"})
+	if text, failed := call(t, w, "grep", map[string]any{"pattern": "hit"}); failed || text != "f:3: 3 hit\nf:6: 6 hit" {
+		t.Errorf("got %.300q", text)
+	}
+	for _, pattern := range []string{"", "^"} {
+		text, _ := call(t, w, "grep", map[string]any{"pattern": pattern})
+		if n := strings.Count(text, "\nf:") + 1; n != 6 {
+			t.Errorf("%q: %d lines", pattern, n)
+		}
+	}
+	if text, _ := call(t, w, "grep", map[string]any{"pattern": "3 hit", "context": 1}); !strings.HasPrefix(text, "f-2- begin zzz") || strings.Count(text, "\nf-4- begin") != 1 {
+		t.Errorf("got %.300q", text)
+	}
+}
+
+// TestReadOfManyLinesStreams: a large file of short lines costs little memory,
+// whatever is asked of it.
+func TestReadOfManyLinesStreams(t *testing.T) {
+	w := openTest(t, nil)
+	f, err := os.Create(w.dir + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	piece := bytes.Repeat([]byte{'\n'}, 1<<20)
+	for range 60 {
+		if _, err := f.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := peakMemory(t)
+	text, failed := call(t, w, "read", map[string]any{"path": "f", "offset": 1000, "limit": 1})
+	if want := fmt.Sprintf("\n\n[%d more lines in file. Use offset=1001 to continue.]", 60<<20-999); failed || text != want {
+		t.Errorf("got %q, want %q", text, want)
+	}
+	if grown := peakMemory(t) - before; grown > 20<<10 {
+		t.Errorf("memory grew by %d KB", grown)
 	}
 }
 

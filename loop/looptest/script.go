@@ -51,6 +51,7 @@ type Script struct {
 	otherwise AnswerFunc
 	onRequest func(*Request)
 	requests  []*Request
+	count     int // of all requests, kept or not
 }
 
 // NewScript starts a server on a free port of 127.0.0.1. It panics if there is
@@ -136,6 +137,14 @@ func (s *Script) Requests() []*Request {
 	return append([]*Request(nil), s.requests...)
 }
 
+// Forget drops what Requests lists, for runs that are too long to keep it all.
+// Numbers go on.
+func (s *Script) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = nil
+}
+
 // Pending is the number of queued answers that nobody has asked for.
 func (s *Script) Pending() int {
 	s.mu.Lock()
@@ -172,7 +181,8 @@ func (s *Script) take(req *Request) (Answer, func(*Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, req)
-	req.Number = len(s.requests)
+	s.count++
+	req.Number = s.count
 	if len(s.queue) == 0 {
 		if s.otherwise == nil {
 			return nil, s.onRequest

@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"testing"
@@ -59,11 +60,29 @@ func StartCluster(t testing.TB) *Cluster {
 	if c.JS, err = jetstream.New(nc); err != nil {
 		t.Fatalf("natstest: %v", err)
 	}
-	for end := time.Now().Add(30 * time.Second); ; {
-		if _, err := c.JS.AccountInfo(t.Context()); err == nil {
-			return c
-		} else if time.Now().After(end) {
-			t.Fatalf("natstest: the cluster has no leader: %v", err)
+	c.awaitPeers(t)
+	return c
+}
+
+// awaitPeers waits until the nodes have found each other: before that a stream
+// of three replicas is refused.
+func (c *Cluster) awaitPeers(t testing.TB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, s := range c.Servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(c.Servers) {
+				if _, err := c.JS.AccountInfo(ctx); err == nil {
+					return
+				}
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("natstest: the cluster has no leader, or not all peers")
 		}
 	}
 }

@@ -314,7 +314,7 @@ func (s *Store) consumeOnce(ctx context.Context, session string, at *place, end 
 	}
 	defer s.forget(cons)
 	if end > 0 && cons.CachedInfo().NumPending == 0 {
-		return true, nil
+		return s.isTail(ctx, session, at.next-1)
 	}
 	msgs, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(batch, max(batchBytes, 2*int(s.nc.MaxPayload()))))
 	if err != nil {
@@ -336,10 +336,24 @@ func (s *Store) consumeOnce(ctx context.Context, session string, at *place, end 
 		}
 		at.next, at.time = seq+1, time.Time{}
 		m := &message{subject: raw.Subject(), seq: seq, time: meta.Timestamp, header: raw.Headers(), data: raw.Data()}
-		if !yield(m, nil) || end > 0 && (seq >= end || meta.NumPending == 0) {
+		if !yield(m, nil) || end > 0 && seq >= end {
 			return true, nil
 		}
+		if end > 0 && meta.NumPending == 0 {
+			return s.isTail(ctx, session, seq)
+		}
 	}
+}
+
+// isTail says whether the log has nothing behind seq. A consumer without
+// pending messages is no proof before its end was seen: the end may have
+// expired, or the replica that the consumer is on may be behind the leader.
+func (s *Store) isTail(ctx context.Context, session string, seq uint64) (bool, error) {
+	m, err := s.last(ctx, s.names.EventsStream(), s.names.Events(session))
+	if errors.Is(err, errNotFound) {
+		return true, nil
+	}
+	return err == nil && m.seq <= seq, err
 }
 
 // forget deletes a reader's consumer without waiting; nats.go would leave it

@@ -80,13 +80,17 @@ type (
 	}
 	// InputReturned says that an input will not be delivered.
 	InputReturned struct {
-		Kind string // "prompt", "steer", "followup", "abort"
+		Kind string // "prompt", "steer", "followup", "abort", "queue"
 		Seq  uint64 // its sequence in the inbox
 		ID   string
 		// Reason is "abort", "cancel", "dead_letter" or "duplicate"; of an
-		// abort "done", or "no_run" if it ended nothing.
+		// abort "done", or "no_run" if it ended nothing; of a change of the
+		// queue "done", "already_delivered", "already_returned" or "unknown".
 		Reason string
-		Input  json.RawMessage
+		// Turn is the one that an input was "already_delivered" in, from 1; 0
+		// unknown.
+		Turn  int
+		Input json.RawMessage
 	}
 	// AutoRetryStart announces a new attempt of a model request.
 	AutoRetryStart struct {

@@ -75,6 +75,9 @@ func appendOwn(dst []byte, ev Event) []byte {
 		dst = strconv.AppendUint(append(dst, `,"seq":`...), e.Seq, 10)
 		dst = stringField(dst, `,"id":`, e.ID)
 		dst = stringField(dst, `,"reason":`, e.Reason)
+		if e.Turn != 0 {
+			dst = intField(dst, `,"turn":`, int64(e.Turn))
+		}
 		if len(e.Input) > 0 {
 			dst = appendRaw(append(dst, `,"input":`...), e.Input)
 		}

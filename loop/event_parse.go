@@ -395,6 +395,8 @@ func (s *scanner) inputReturned() Event {
 			e.ID = s.string()
 		case "reason":
 			e.Reason = s.string()
+		case "turn":
+			e.Turn = int(s.int())
 		case "input":
 			e.Input = s.raw()
 		default:

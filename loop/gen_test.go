@@ -230,7 +230,7 @@ var ownEvents = []loop.Event{
 	&loop.RunResumed{Attempt: 2, Reason: "lease lost"},
 	&loop.MessageDiscarded{Reason: "resumed"},
 	&loop.MessageDiscarded{Attempt: 2, Reason: "cut"},
-	&loop.InputReturned{Kind: "steer", Seq: 1 << 60, ID: "i", Reason: "abort", Input: json.RawMessage(`{"message":"x"}`)},
+	&loop.InputReturned{Kind: "steer", Seq: 1 << 60, ID: "i", Reason: "abort", Turn: 3, Input: json.RawMessage(`{"message":"x"}`)},
 	&loop.AutoRetryStart{Attempt: 1, MaxAttempts: 3, Delay: 1500 * time.Millisecond, ErrorMessage: "429 slow down", Class: "rate_limited"},
 	&loop.AutoRetryEnd{Success: true, Attempt: 2},
 	&loop.AutoRetryEnd{Attempt: 3, FinalError: "500"},

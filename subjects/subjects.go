@@ -12,7 +12,7 @@
 //
 // Under the default prefix these things live in JetStream:
 //
-//	AGENT_INBOX     agent.*.{prompt,steer,followup,abort}  what was asked
+//	AGENT_INBOX     agent.*.{prompt,steer,followup,abort,queue}  what was asked
 //	AGENT_EVENTS    agent.*.events                         what happened
 //	AGENT_BELL      agent-bell.*                           who must be looked at; un-acked it is the lease
 //	AGENT_DLQ       agent-dlq.*                            what could not be done, and why
@@ -72,10 +72,15 @@ const (
 	KindSteer    Kind = "steer"
 	KindFollowUp Kind = "followup"
 	KindAbort    Kind = "abort"
+	KindQueue    Kind = "queue" // changes what waits: cancel, edit
 )
 
 // Kinds are all kinds of inputs.
-var Kinds = [...]Kind{KindPrompt, KindSteer, KindFollowUp, KindAbort}
+var Kinds = [...]Kind{KindPrompt, KindSteer, KindFollowUp, KindAbort, KindQueue}
+
+// HasMessage says whether inputs of the kind are for the agent; the others are
+// for its owner.
+func (k Kind) HasMessage() bool { return k == KindPrompt || k == KindSteer || k == KindFollowUp }
 
 // ParseKind accepts the kinds of inputs and nothing else.
 func ParseKind(s string) (Kind, error) {

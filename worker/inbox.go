@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/pi-worker/pi-worker/internal/session"
@@ -20,16 +21,77 @@ type inbox struct {
 
 	mu      sync.Mutex // guards what is below; tools pass barriers side by side
 	cursors map[subjects.Kind]uint64
+	// skipped were cancelled and are perhaps not deleted yet.
+	skipped map[uint64]bool
+	edits   map[uint64]loop.Message // by the sequence of the waiting input
 	// doomed are inputs whose record is appended and not yet acknowledged.
 	doomed []*session.Input
 }
 
 func newInbox(store *session.Store, id string, st *session.State) *inbox {
-	cursors := maps.Clone(st.Cursors)
-	if cursors == nil {
-		cursors = map[subjects.Kind]uint64{}
+	b := &inbox{
+		store: store, session: id, cursors: map[subjects.Kind]uint64{},
+		skipped: map[uint64]bool{}, edits: map[uint64]loop.Message{},
 	}
-	return &inbox{store: store, session: id, cursors: cursors}
+	maps.Copy(b.cursors, st.Cursors)
+	maps.Copy(b.edits, st.Edits)
+	for seq := range st.Skipped {
+		b.skipped[seq] = true
+	}
+	return b
+}
+
+// next gives the first input of the kind after a sequence as it is to be
+// delivered: edited, and none that was cancelled.
+func (b *inbox) next(ctx context.Context, k subjects.Kind, after uint64) (*session.Input, error) {
+	for {
+		in, err := b.store.NextInput(ctx, b.session, k, after)
+		if err != nil {
+			return nil, err
+		}
+		if b.prepare(in) {
+			return in, nil
+		}
+		after = in.Ref.Seq
+	}
+}
+
+func (b *inbox) prepare(in *session.Input) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m := b.edits[in.Ref.Seq]; m != nil {
+		in.Edit(m)
+	}
+	return !b.skipped[in.Ref.Seq]
+}
+
+func (b *inbox) edit(seq uint64, m loop.Message) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.edits[seq] = m
+}
+
+// find gives the waiting input that a change of the queue names, or ErrNoInput.
+func (b *inbox) find(ctx context.Context, q session.QueueOptions) (*session.Input, error) {
+	for _, k := range subjects.Kinds {
+		if !k.HasMessage() {
+			continue
+		}
+		for after := b.cursor(k); ; {
+			in, err := b.next(ctx, k, after)
+			if errors.Is(err, session.ErrNoInput) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			if in.Ref.Seq == q.Seq || q.Target != "" && in.ID == q.Target {
+				return in, nil
+			}
+			after = in.Ref.Seq
+		}
+	}
+	return nil, session.ErrNoInput
 }
 
 func (b *inbox) cursor(k subjects.Kind) uint64 {
@@ -42,7 +104,7 @@ func (b *inbox) cursor(k subjects.Kind) uint64 {
 func (b *inbox) first(ctx context.Context, kinds ...subjects.Kind) (*session.Input, error) {
 	var best *session.Input
 	for _, k := range kinds {
-		in, err := b.store.NextInput(ctx, b.session, k, b.cursor(k))
+		in, err := b.next(ctx, k, b.cursor(k))
 		if errors.Is(err, session.ErrNoInput) {
 			continue
 		}
@@ -85,6 +147,25 @@ func (b *inbox) sweep(ctx context.Context) error {
 			}
 		}
 	}
+	return b.sweepSkipped(ctx)
+}
+
+func (b *inbox) sweepSkipped(ctx context.Context) error {
+	b.mu.Lock()
+	skipped := slices.Sorted(maps.Keys(b.skipped))
+	b.mu.Unlock()
+	for _, seq := range skipped {
+		in, err := b.store.NextInput(ctx, b.session, "", seq-1)
+		if errors.Is(err, session.ErrNoInput) {
+			return nil
+		}
+		if err == nil && in.Ref.Seq == seq {
+			err = b.store.DeleteInput(ctx, in)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -94,7 +175,11 @@ func (b *inbox) spent(inputs ...*session.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, in := range inputs {
-		b.cursors[in.Ref.Kind] = max(b.cursors[in.Ref.Kind], in.Ref.Seq)
+		if in.Ref.Early {
+			b.skipped[in.Ref.Seq] = true
+		} else {
+			b.cursors[in.Ref.Kind] = max(b.cursors[in.Ref.Kind], in.Ref.Seq)
+		}
 		b.doomed = append(b.doomed, in)
 	}
 }

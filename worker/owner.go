@@ -66,12 +66,14 @@ func (o *owner) serve(ctx context.Context) error {
 		return o.cause(err)
 	}
 	open := st.Transcript.Open()
-	if open == nil {
+	if open == nil && len(st.Owed) == 0 {
 		if idle, err := o.inbox.empty(ctx); idle || err != nil {
 			return o.cause(err)
 		}
-	} else if err := o.askFormer(ctx, st.Worker); err != nil {
-		return err
+	} else if open != nil {
+		if err := o.askFormer(ctx, st.Worker); err != nil {
+			return err
+		}
 	}
 	if o.events, err = o.w.store.OpenLog(ctx, o.session, st, o.w.cfg.ID); err != nil {
 		return o.cause(fmt.Errorf("claiming the log: %w", err))
@@ -154,7 +156,13 @@ func (o *owner) isStopping() bool {
 
 // step deals with the next thing in the inbox, false if there is none.
 func (o *owner) step() (more bool, err error) {
-	// Aborts first: the ones that are here now were meant for a run that is
+	if err := o.settleCancelled(); err != nil {
+		return false, err
+	}
+	if more, err := o.changeQueue(o.ctx, false, nil); more || err != nil {
+		return more, err
+	}
+	// Then aborts: the ones that are here now were meant for a run that is
 	// over, and must not end one that begins later.
 	abort, err := o.next(subjects.KindAbort)
 	if err == nil {
@@ -231,7 +239,7 @@ func (o *owner) append(evs []loop.Event, inputs ...*session.Input) error {
 // message follows, and nobody resumes from here.
 func (o *owner) apply(ev loop.Event) error {
 	switch ev.(type) {
-	case *loop.MessageUpdate, *loop.ToolExecutionUpdate, *loop.Waiting:
+	case *loop.MessageUpdate, *loop.ToolExecutionUpdate, *loop.Waiting, *loop.InputReturned:
 		return nil
 	}
 	if err := o.transcript.Apply(ev); err != nil {
@@ -272,7 +280,7 @@ func (o *owner) deadLetter(in *session.Input, reason string, attempts int, cause
 		return fmt.Errorf("writing the dead letter: %w", err)
 	}
 	evs := []loop.Event{returned(in, "dead_letter")}
-	if settle && in.Ref.Kind != subjects.KindAbort {
+	if settle && in.Ref.Kind.HasMessage() {
 		evs = append(evs, &loop.AgentSettled{
 			Outcome: loop.OutcomeDeadLetter, Attempts: attempts, PromptSeq: in.Ref.Seq,
 			PromptID: in.ID, ErrorMessage: text,

@@ -36,6 +36,8 @@ type run struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
+	// taking guards inputs, and keeps polls and changes of the queue apart.
+	taking sync.Mutex
 	// inputs are the ones that the loop was given and that have no record yet.
 	inputs map[loop.Message]*session.Input
 	// polled is the last input of a kind that the loop was given.
@@ -197,12 +199,12 @@ func (r *run) saw(ev loop.Event) error {
 			return r.hold(ev)
 		}
 	case *loop.MessageStart:
-		if _, ok := r.inputs[ev.Message]; ok {
+		if _, ok := r.inHand(ev.Message); ok {
 			return r.hold(ev)
 		}
 	case *loop.MessageEnd:
-		if in, ok := r.inputs[ev.Message]; ok {
-			delete(r.inputs, ev.Message)
+		if in, ok := r.inHand(ev.Message); ok {
+			defer r.delivered(ev.Message)
 			return r.append(ev, in)
 		}
 		if a, ok := ev.Message.(*loop.AssistantMessage); ok {
@@ -271,7 +273,7 @@ func (r *run) poll(kind subjects.Kind, mode QueueMode) func(context.Context) ([]
 	return func(ctx context.Context) ([]loop.Message, error) {
 		var msgs []loop.Message
 		for mode == All || len(msgs) == 0 {
-			in, err := r.nextInput(ctx, kind)
+			in, err := r.take(ctx, kind)
 			if errors.Is(err, session.ErrNoInput) {
 				break
 			}
@@ -279,18 +281,43 @@ func (r *run) poll(kind subjects.Kind, mode QueueMode) func(context.Context) ([]
 				r.o.log.Warn("polling the inbox", "kind", kind, "error", err)
 				break
 			}
-			r.inputs[in.Message] = in
 			msgs = append(msgs, in.Message)
 		}
 		return msgs, nil
 	}
 }
 
+// take notes the next input as being in the loop's hands.
+func (r *run) take(ctx context.Context, kind subjects.Kind) (*session.Input, error) {
+	r.taking.Lock()
+	defer r.taking.Unlock()
+	in, err := r.nextInput(ctx, kind)
+	if err == nil {
+		r.inputs[in.Message] = in
+	}
+	return in, err
+}
+
+// inHand gives the input of a message that the loop has and the log has not.
+func (r *run) inHand(m loop.Message) (*session.Input, bool) {
+	r.taking.Lock()
+	defer r.taking.Unlock()
+	in, ok := r.inputs[m]
+	return in, ok
+}
+
+// delivered ends that, after the record.
+func (r *run) delivered(m loop.Message) {
+	r.taking.Lock()
+	defer r.taking.Unlock()
+	delete(r.inputs, m)
+}
+
 // nextInput gives the next input of the kind that the loop was not given yet.
 func (r *run) nextInput(ctx context.Context, kind subjects.Kind) (*session.Input, error) {
 	for {
 		after := max(r.polled[kind], r.o.inbox.cursor(kind))
-		in, err := r.o.w.store.NextInput(ctx, r.o.session, kind, after)
+		in, err := r.o.inbox.next(ctx, kind, after)
 		if err != nil {
 			return nil, err
 		}
@@ -343,11 +370,33 @@ func (r *run) watchAborts(ctx context.Context) {
 			return
 		}
 		wait := abortEvery
+		if r.changes(ctx) {
+			wait = 10 * time.Millisecond
+		}
 		if announced > 0 && announced < 8 {
 			wait = time.Millisecond << announced
 			announced++
 		}
 		t.Reset(wait)
+	}
+}
+
+// changes does what changes of the queue ask for; true says that there is more
+// to do in a moment.
+func (r *run) changes(ctx context.Context) bool {
+	for {
+		more, err := r.changeQueue(ctx)
+		switch {
+		case errors.Is(err, errInHand):
+			return true
+		case err != nil:
+			if ctx.Err() == nil {
+				r.o.log.Warn("changing the queue", "error", err)
+			}
+			return false
+		case !more:
+			return false
+		}
 	}
 }
 

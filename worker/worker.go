@@ -113,15 +113,27 @@ func (w *Worker) listen() (quiet func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	stopAborts, err := w.store.WatchInputs(subjects.KindAbort, w.wake)
-	if err != nil {
-		return nil, errors.Join(err, stopOwns())
+	stops := []func() error{stopOwns}
+	for _, kind := range []subjects.Kind{subjects.KindAbort, subjects.KindQueue} {
+		stop, err := w.store.WatchInputs(kind, w.wake)
+		if err != nil {
+			return nil, errors.Join(err, stopAll(stops))
+		}
+		stops = append(stops, stop)
 	}
 	return func() {
-		if err := errors.Join(stopAborts(), stopOwns()); err != nil {
+		if err := stopAll(stops); err != nil {
 			w.log.Warn("closing subscriptions", "error", err)
 		}
 	}, nil
+}
+
+func stopAll(stops []func() error) error {
+	var errs []error
+	for _, stop := range stops {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
 }
 
 // claim takes one bell after the other while there are free slots. It returns

@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pi-worker/pi-worker/loop"
@@ -27,7 +29,14 @@ type State struct {
 	// Cursors are the last consumed inbox sequences of each kind.
 	Cursors map[subjects.Kind]uint64
 	// IDs are all inputs with an id that the log has consumed.
-	IDs     map[string]InputOutcome
+	IDs map[string]InputOutcome
+	// Skipped are inputs beyond their kind's cursor that were cancelled.
+	Skipped map[uint64]subjects.Kind
+	// Edits are the messages that took the place of those of waiting inputs.
+	Edits map[uint64]loop.Message
+	// Owed are cancelled prompts without agent_settled, which must not come
+	// while a run is open.
+	Owed    []InputRef
 	Epoch   Epoch  // the last one; zero for a session without log
 	Worker  string // of the last session_claimed
 	TailSeq uint64 // stream sequence of the last record
@@ -52,6 +61,8 @@ func newState() *State {
 		Transcript: &loop.Transcript{},
 		Cursors:    make(map[subjects.Kind]uint64, len(subjects.Kinds)),
 		IDs:        make(map[string]InputOutcome),
+		Skipped:    make(map[uint64]subjects.Kind),
+		Edits:      make(map[uint64]loop.Message),
 	}
 }
 
@@ -62,7 +73,7 @@ func (st *State) Spent(in *Input) (InputOutcome, bool) {
 			return out, true
 		}
 	}
-	if in.Ref.Seq <= st.Cursors[in.Ref.Kind] {
+	if _, skipped := st.Skipped[in.Ref.Seq]; skipped || in.Ref.Seq <= st.Cursors[in.Ref.Kind] {
 		return InputOutcome{Ref: in.Ref}, true
 	}
 	return InputOutcome{}, false
@@ -80,13 +91,13 @@ func (st *State) take(record uint64, evs []loop.Event, refs ...InputRef) {
 		}
 	}
 	for _, ref := range refs {
-		st.Cursors[ref.Kind] = max(st.Cursors[ref.Kind], ref.Seq)
+		st.consume(ref)
 		before, known := st.IDs[ref.ID]
 		if ref.ID == "" || known && (!before.Dead || ref.Returned) {
 			continue
 		}
 		out := InputOutcome{Ref: ref, Record: record}
-		if !ref.Returned && ref.Kind != subjects.KindAbort {
+		if !ref.Returned && ref.Kind.HasMessage() {
 			out.Turn = st.turn
 		}
 		st.IDs[ref.ID] = out
@@ -97,12 +108,58 @@ func (st *State) take(record uint64, evs []loop.Event, refs ...InputRef) {
 			if ev.Reason == "dead_letter" {
 				st.dead(ev.ID)
 			}
+			st.edit(ev)
 		case *loop.AgentSettled:
+			st.Owed = slices.DeleteFunc(st.Owed, func(r InputRef) bool { return r.Seq == ev.PromptSeq })
 			if ev.Outcome == loop.OutcomeDeadLetter {
 				st.dead(ev.PromptID)
 			}
 		}
 	}
+}
+
+// consume moves the cursor of the input's kind, or notes that the input went
+// out of its turn.
+func (st *State) consume(ref InputRef) {
+	delete(st.Edits, ref.Seq)
+	if !ref.Early {
+		st.Cursors[ref.Kind] = max(st.Cursors[ref.Kind], ref.Seq)
+		maps.DeleteFunc(st.Skipped, func(seq uint64, kind subjects.Kind) bool {
+			return kind == ref.Kind && seq <= st.Cursors[kind]
+		})
+		return
+	}
+	st.Skipped[ref.Seq] = ref.Kind
+	if ref.Kind == subjects.KindPrompt {
+		st.Owed = append(st.Owed, ref)
+	}
+}
+
+// edit takes note of a change of the queue that put a message in the place of
+// another.
+func (st *State) edit(ev *loop.InputReturned) {
+	if ev.Kind != string(subjects.KindQueue) || ev.Reason != "done" {
+		return
+	}
+	var in Input
+	if in.parse(subjects.KindQueue, ev.Input) == nil && in.Queue.Op == OpEdit {
+		st.Edits[in.Queue.Seq] = in.Message
+	}
+}
+
+// Outcome is what became of an input that is named by its id or, with "", by
+// its sequence.
+func (st *State) Outcome(id string, seq uint64) (InputOutcome, bool) {
+	if id != "" {
+		out, ok := st.IDs[id]
+		return out, ok
+	}
+	for _, out := range st.IDs {
+		if out.Ref.Seq == seq {
+			return out, true
+		}
+	}
+	return InputOutcome{}, false
 }
 
 // dead marks an id's input as given up.
@@ -214,7 +271,7 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 // does.
 func delivered(refs []InputRef) *InputRef {
 	for _, ref := range refs {
-		if !ref.Returned && ref.Kind != subjects.KindAbort {
+		if !ref.Returned && ref.Kind.HasMessage() {
 			return &ref
 		}
 	}

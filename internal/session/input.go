@@ -28,15 +28,23 @@ const (
 	QueueReturn = "return"
 )
 
+// What a change of the queue does.
+const (
+	OpCancel = "cancel"
+	OpEdit   = "edit" // Message takes the place of the target's
+)
+
 // Input is one message of the inbox. To publish one, set ID (or leave it to
-// Publish), Message, Options and TraceParent, for an abort Abort.
+// Publish), Message, Options and TraceParent, for an abort Abort, for a change
+// of the queue Queue.
 type Input struct {
 	Ref     InputRef // Seq is 0 before it is published
 	Session string
 	ID      string
-	Message loop.Message // *loop.UserMessage; nil for an abort
+	Message loop.Message // *loop.UserMessage; nil for an abort and a cancel
 	Options InputOptions
 	Abort   AbortOptions
+	Queue   QueueOptions
 	// Raw is the payload as it was published, blobs resolved. Publish sends
 	// it as it is if Message is nil.
 	Raw         []byte
@@ -112,26 +120,54 @@ type AbortOptions struct {
 	Queue string // QueueKeep (also ""), QueueDrop or QueueReturn
 }
 
+// QueueOptions name what a change of the queue is about.
+type QueueOptions struct {
+	Op     string // OpCancel or OpEdit
+	Target string // id of an input, "" if Seq names it
+	Seq    uint64 // stream sequence of an input, 0 if Target names it
+}
+
+// Edit puts another message in the place of the input's.
+func (in *Input) Edit(m loop.Message) {
+	message, err := loop.MarshalMessage(m)
+	if err != nil || in.Err != nil {
+		return // nothing that parse has accepted
+	}
+	p := inputJSON{ID: in.ID, Message: message, Options: in.Ref.Options}
+	if raw, err := json.Marshal(p); err == nil {
+		in.Message, in.Raw = m, raw
+	}
+}
+
 // inputJSON is the payload of an input.
 type inputJSON struct {
 	ID      string          `json:"id,omitempty"`
 	Message json.RawMessage `json:"message,omitempty"`
 	Options *InputOptions   `json:"options,omitempty"`
 	Queue   string          `json:"queue,omitempty"` // aborts only
+
+	// Changes of the queue only.
+	Op     string `json:"op,omitempty"`
+	Target string `json:"target,omitempty"`
+	Seq    uint64 `json:"seq,omitempty"`
 }
 
 // encode gives the payload to publish.
 func (in *Input) encode(kind subjects.Kind) ([]byte, error) {
-	if kind != subjects.KindAbort && in.Message == nil {
+	if kind.HasMessage() && in.Message == nil {
 		if err := new(Input).parse(kind, in.Raw); err != nil {
 			return nil, err
 		}
 		return in.Raw, nil
 	}
 	p := inputJSON{ID: in.ID}
-	if kind == subjects.KindAbort {
+	switch kind {
+	case subjects.KindAbort:
 		p.Queue = in.Abort.Queue
-	} else {
+	case subjects.KindQueue:
+		p.Op, p.Target, p.Seq = in.Queue.Op, in.Queue.Target, in.Queue.Seq
+	}
+	if in.Message != nil {
 		if err := checkMessage(in.Message); err != nil {
 			return nil, err
 		}
@@ -188,6 +224,9 @@ func (in *Input) parsePayload(kind subjects.Kind, data []byte) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("payload is not UTF-8")
 	}
+	if kind == subjects.KindQueue && (len(data) == 0 || data[0] != '{') {
+		return fmt.Errorf("a change of the queue must be a JSON object")
+	}
 	if len(data) == 0 || data[0] != '{' && data[0] != '[' {
 		if kind == subjects.KindAbort {
 			return nil // any word on the abort subject means abort
@@ -203,8 +242,19 @@ func (in *Input) parsePayload(kind subjects.Kind, data []byte) error {
 	if p.Options != nil {
 		in.Options = *p.Options
 	}
-	if kind == subjects.KindAbort {
+	switch kind {
+	case subjects.KindAbort:
 		return in.parseAbort(p.Queue)
+	case subjects.KindQueue:
+		in.Queue = QueueOptions{Op: p.Op, Target: p.Target, Seq: p.Seq}
+		switch {
+		case (p.Target == "") == (p.Seq == 0):
+			return fmt.Errorf(`a change of the queue names its input by "target" or by "seq"`)
+		case p.Op == OpCancel:
+			return nil
+		case p.Op != OpEdit:
+			return fmt.Errorf("op is %.40q, must be cancel or edit", p.Op)
+		}
 	}
 	if len(p.Message) == 0 || string(p.Message) == "null" {
 		return fmt.Errorf(`JSON input has no "message"`)

@@ -310,3 +310,18 @@ func (l *Log) Spent(in *Input) (InputOutcome, bool) {
 	defer l.mu.Unlock()
 	return l.state.Spent(in)
 }
+
+// Outcome is what became of an input that is named by its id or, with "", by
+// its sequence; false if the log does not know it.
+func (l *Log) Outcome(id string, seq uint64) (InputOutcome, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state.Outcome(id, seq)
+}
+
+// Owed are the cancelled prompts that have no agent_settled yet.
+func (l *Log) Owed() []InputRef {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.state.Owed)
+}

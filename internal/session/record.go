@@ -21,6 +21,7 @@ type inputInfo struct {
 	ID       string        `json:"id,omitempty"`
 	Options  *InputOptions `json:"options,omitempty"`
 	Returned bool          `json:"returned,omitempty"`
+	Early    bool          `json:"early,omitempty"`
 }
 
 // setInputs writes the headers of consumed inputs.
@@ -36,7 +37,7 @@ func setInputs(h nats.Header, refs []InputRef) error {
 			list.WriteByte(',')
 		}
 		list.WriteString(string(ref.Kind) + ":" + strconv.FormatUint(ref.Seq, 10))
-		infos[i].ID, infos[i].Returned = ref.ID, ref.Returned
+		infos[i].ID, infos[i].Returned, infos[i].Early = ref.ID, ref.Returned, ref.Early
 		if !ref.Options.IsZero() {
 			infos[i].Options = ref.Options
 		}
@@ -76,7 +77,8 @@ func parseInputs(list, info string) ([]InputRef, error) {
 		}
 		ref := InputRef{Kind: kind, Seq: seq}
 		if i := len(refs); i < len(infos) {
-			ref.ID, ref.Options, ref.Returned = infos[i].ID, infos[i].Options, infos[i].Returned
+			info := infos[i]
+			ref.ID, ref.Options, ref.Returned, ref.Early = info.ID, info.Options, info.Returned, info.Early
 		}
 		refs = append(refs, ref)
 	}

@@ -82,6 +82,9 @@ type InputRef struct {
 	// Returned says that the record gives the input back instead of
 	// delivering it; Append sets it.
 	Returned bool
+	// Early says that inputs of its kind which were stored before it may
+	// still wait: the cursor does not move.
+	Early bool
 }
 
 // Record is one message of a session's log: events that were committed

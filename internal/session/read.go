@@ -32,8 +32,9 @@ type place struct {
 
 // tailMark is where a log ended when it was looked at.
 type tailMark struct {
-	stream uint64 // stream sequence; 0 without a record, or to read for ever
-	seq    uint64 // Pi-Seq, 0 unknown
+	stream uint64    // stream sequence; 0 without a record, or to read for ever
+	seq    uint64    // Pi-Seq, 0 unknown
+	time   time.Time // of that record
 }
 
 // Read gives the records from a place up to the tail that the log has when
@@ -45,7 +46,7 @@ func (s *Store) Read(ctx context.Context, session string, from From) iter.Seq2[*
 			yield(nil, err)
 			return
 		}
-		if end.stream == 0 || at.next > end.stream {
+		if end.stream == 0 || at.next > end.stream || at.time.After(end.time) {
 			return
 		}
 		s.records(ctx, session, at, end, yield)
@@ -91,7 +92,7 @@ func (s *Store) begin(ctx context.Context, session string, from From) (at place,
 			return place{}, tailMark{}, err
 		}
 	}
-	end = tailMark{stream: m.seq, seq: rec.Seq}
+	end = tailMark{stream: m.seq, seq: rec.Seq, time: m.time}
 	switch {
 	case from.Seq > 0:
 		at, err = s.beginSeq(ctx, from)

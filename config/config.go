@@ -35,7 +35,9 @@ type NATS struct {
 	Token    Secret
 	TLS      TLS
 	Prefix   string // first token of all subjects
-	Replicas int    // of the streams, 1, 3 or 5
+	// InboxPrefix begins the subjects of answers, "" means _INBOX.
+	InboxPrefix string
+	Replicas    int // of the streams, 1, 3 or 5
 	// AckWait is the life of a lease on a session without a beat.
 	AckWait time.Duration
 }

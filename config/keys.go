@@ -68,6 +68,8 @@ var keys = []key[Config]{
 	{name: "nats.tls.ca", flag: "tls-ca", scope: ForClient | ForWorker, doc: "PEM file of roots, none means the system's", field: func(c *Config) any { return &c.NATS.TLS.CA }},
 	{name: "nats.tls.cert", flag: "tls-cert", scope: ForClient | ForWorker, doc: "PEM file of the client's certificate", field: func(c *Config) any { return &c.NATS.TLS.Cert }},
 	{name: "nats.tls.key", flag: "tls-key", scope: ForClient | ForWorker, doc: "PEM file of its key", field: func(c *Config) any { return &c.NATS.TLS.Key }},
+	{name: "nats.inbox_prefix", flag: "inbox-prefix", scope: ForClient, doc: "first token of the subjects of answers, where the broker's permissions ask for it; none means _INBOX", field: func(c *Config) any { return &c.NATS.InboxPrefix },
+		check: matches(`[A-Za-z0-9_-]*`, "letters, digits, _ and -")},
 	{name: "nats.prefix", def: "agent", flag: "prefix", scope: ForClient | ForWorker, doc: "first token of every subject; one fleet, one prefix", field: func(c *Config) any { return &c.NATS.Prefix },
 		check: matches(`[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*`, "letters, digits, _ and -, in tokens joined by dots")},
 	{name: "nats.replicas", def: "1", flag: "replicas", scope: ForWorker, doc: "replicas of each stream; 3 for production", field: func(c *Config) any { return &c.NATS.Replicas },

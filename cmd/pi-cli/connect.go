@@ -72,6 +72,9 @@ func (f *serverFlags) options(n config.NATS) ([]nats.Option, error) {
 	if n.Token != "" {
 		opts = append(opts, nats.Token(n.Token.Reveal()))
 	}
+	if n.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(n.InboxPrefix))
+	}
 	if n.TLS.CA != "" {
 		opts = append(opts, nats.RootCAs(n.TLS.CA))
 	}

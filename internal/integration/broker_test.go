@@ -18,6 +18,7 @@ import (
 const slowAnswer = "word word word"
 
 func TestPromptsSurviveKilledWorkersAndOneBrokersTroubles(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	nats, url := s.broker("nats")
 	workers := map[string]*testcontainers.DockerContainer{
@@ -71,6 +72,7 @@ func TestPromptsSurviveKilledWorkersAndOneBrokersTroubles(t *testing.T) {
 }
 
 func TestClusterLosesANodeAndNothingElse(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	routes := "nats://n1:6222,nats://n2:6222,nats://n3:6222"
 	nodes := map[string]*testcontainers.DockerContainer{}
@@ -81,9 +83,9 @@ func TestClusterLosesANodeAndNothingElse(t *testing.T) {
 		urls = append(urls, url)
 	}
 	inside := "nats://n1:4222,nats://n2:4222,nats://n3:4222"
+	c := connect(t, urls...) // waits until the cluster has a leader
 	s.worker("w1", inside, 3)
 	s.worker("w2", inside, 3)
-	c := connect(t, urls...)
 
 	for _, tt := range []struct {
 		name       string

@@ -25,11 +25,19 @@ func connect(t *testing.T, urls ...string) *client.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	c, err := client.New(t.Context(), nc, nil)
-	if err != nil {
-		t.Fatal(err)
+	var last error
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		c, err := client.New(ctx, nc, nil)
+		stop()
+		if err == nil {
+			return c
+		}
+		last = err
+		time.Sleep(200 * time.Millisecond) // real brokers: nothing tells when they have a leader
 	}
-	return c
+	t.Fatalf("JetStream does not answer: %v", last)
+	return nil
 }
 
 // prompt publishes a prompt, and again under the same id while the brokers

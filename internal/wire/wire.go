@@ -76,6 +76,9 @@ func identity(cfg config.NATS) ([]nats.Option, error) {
 	case cfg.Token != "":
 		opts = append(opts, nats.Token(cfg.Token.Reveal()))
 	}
+	if cfg.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
+	}
 	if cfg.TLS.CA != "" {
 		opts = append(opts, nats.RootCAs(cfg.TLS.CA))
 	}

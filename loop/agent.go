@@ -211,6 +211,11 @@ func (a *Agent) apply(ctx context.Context, ev Event) {
 	switch ev := ev.(type) {
 	case *MessageEnd:
 		a.messages = append(a.messages, ev.Message)
+	case *CompactionEnd:
+		if c := ev.Result; c != nil {
+			kept := a.messages[max(0, len(a.messages)-c.Kept):]
+			a.messages = append([]Message{c.message()}, kept...)
+		}
 	case *ToolExecutionStart:
 		a.calls[ev.ToolCallID]++
 	case *ToolExecutionEnd:

@@ -9,31 +9,52 @@ import (
 // answer asks the model and emits its answer, with as many attempts as the
 // policy allows. not ok: the consumer has broken off.
 func (r *run) answer(ctx context.Context) (*AssistantMessage, bool) {
-	req, err := r.request(ctx)
-	if err != nil {
-		msg := r.failure(ctx, err)
-		return msg, r.deliver([]Message{msg})
+	c := compactor{run: r}
+	if !c.ahead(ctx) {
+		return nil, false
 	}
+	for {
+		req, err := r.request(ctx)
+		if err != nil {
+			msg := r.failure(ctx, err)
+			return msg, r.deliver([]Message{msg})
+		}
+		msg, compacted, ok := r.attempts(ctx, req, &c)
+		if !compacted || !ok {
+			return msg, ok
+		}
+	}
+}
+
+// attempts makes one request until it succeeds or the policy gives up.
+// compacted: it was too long, nothing of it is left, and the context is shorter
+// now. not ok: the consumer has broken off.
+func (r *run) attempts(ctx context.Context, req *Request, c *compactor) (_ *AssistantMessage, compacted, ok bool) {
 	retry := retrier{policy: &r.cfg.Retry}
 	for {
 		a := attempt{run: r}
 		msg := a.stream(ctx, req)
 		if r.broken {
-			return nil, false
+			return nil, false, false
+		}
+		if c.overflowed(ctx, msg) {
+			if compacted, ok = c.instead(ctx, &a, msg); compacted || !ok {
+				return nil, compacted, ok
+			}
 		}
 		delay, again := retry.next(ctx, msg, a.started)
 		if !again {
-			return msg, r.finishAnswer(msg, &a, &retry)
+			return msg, false, r.finishAnswer(msg, &a, &retry)
 		}
 		if a.started && !r.emit(&MessageDiscarded{Attempt: retry.count, Reason: msg.ErrorMessage}) {
-			return nil, false
+			return nil, false, false
 		}
 		if !r.emit(retry.start(msg, delay)) {
-			return nil, false
+			return nil, false, false
 		}
 		if !sleep(ctx, delay) {
 			msg := r.failure(ctx, errors.New("retry"))
-			return msg, r.finishAnswer(msg, &attempt{run: r}, &retry)
+			return msg, false, r.finishAnswer(msg, &attempt{run: r}, &retry)
 		}
 	}
 }
@@ -41,7 +62,7 @@ func (r *run) answer(ctx context.Context) (*AssistantMessage, bool) {
 // finishAnswer emits the end of the answer and of its retries.
 func (r *run) finishAnswer(msg *AssistantMessage, a *attempt, retry *retrier) bool {
 	failed := msg.StopReason == StopError || msg.StopReason == StopAborted
-	if retry.count > 0 && failed && !r.emit(retry.end(msg)) {
+	if (retry.count > 0 || retry.wish > 0) && failed && !r.emit(retry.end(msg)) {
 		return false
 	}
 	if !a.started && !r.emit(&MessageStart{Message: msg}) {
@@ -82,17 +103,21 @@ func (r *run) request(ctx context.Context) (*Request, error) {
 		Tools:        r.tools.specs,
 		Options:      r.cfg.Options,
 	}
+	return req, r.askForKey(ctx, req)
+}
+
+// askForKey sets the key that APIKey gives for this request.
+func (r *run) askForKey(ctx context.Context, req *Request) error {
 	if r.cfg.APIKey == nil {
-		return req, nil
+		return nil
 	}
-	err = r.guard("asking for the API key", func() error {
+	return r.guard("asking for the API key", func() error {
 		key, err := r.cfg.APIKey(ctx, r.cfg.Model.Info().Provider)
 		if key != "" {
 			req.Options.APIKey = key
 		}
 		return err
 	})
-	return req, err
 }
 
 // modelMessages keeps the messages that every model understands.

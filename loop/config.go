@@ -16,6 +16,8 @@ type Config struct {
 	ToolExecution ExecutionMode // default parallel
 	Options       ModelOptions
 	Retry         RetryPolicy
+	// Compaction summarises a context that has become too long; nil never does.
+	Compaction *Compaction
 
 	// AbortGrace is how long the calls that run may go on after an abort
 	// before they are answered without their result (and left to end by

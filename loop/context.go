@@ -2,7 +2,8 @@ package loop
 
 import "slices"
 
-// Context returns the messages as a model may be asked with them: behind each
+// Context returns the messages as a model may be asked with them. The last
+// compaction's summary stands for those before it. Behind each
 // answer there is a result for each of its calls. A call that has none gets
 // the result that its tool_execution_end recorded, or else an error result
 // that says [Interrupted]. Answers that failed or were aborted are left as
@@ -11,7 +12,10 @@ import "slices"
 // The list does not change when the transcript goes on; it must not be changed.
 func (t *Transcript) Context() []Message {
 	var out []Message // nil while nothing had to be added
-	for i := 0; i < len(t.messages); {
+	if t.summary != nil {
+		out = append(make([]Message, 0, len(t.messages)-t.from+1), t.summary)
+	}
+	for i := t.from; i < len(t.messages); {
 		next := answerEnd(t.messages, i)
 		missing := t.missingResults(t.messages[i:next])
 		if len(missing) > 0 && out == nil {
@@ -26,6 +30,17 @@ func (t *Transcript) Context() []Message {
 		return t.Messages()
 	}
 	return slices.Clip(out)
+}
+
+// History returns the part of Context that was there before the open run, with
+// the summary that stands for the run's own first messages if it has one: what
+// [Resume] wants as its history. Without an open run it is all of Context.
+func (t *Transcript) History() []Message {
+	all := t.Context()
+	if t.run == nil || !t.run.open || max(t.run.base, t.from) >= len(t.messages) {
+		return all
+	}
+	return slices.Clip(all[:slices.Index(all, t.messages[max(t.run.base, t.from)])])
 }
 
 // answerEnd returns the end of the group that begins at i: an answer with the

@@ -104,6 +104,22 @@ type (
 		Success    bool
 		Attempt    int
 		FinalError string
+		// RetryAfter is the provider's wish when the attempts end because it
+		// is longer than the policy honours; JSON retryAfterMs, 0 left out.
+		RetryAfter time.Duration
+	}
+	// CompactionStart says that the older part of the context is being
+	// summarised.
+	CompactionStart struct{ Reason CompactionReason }
+	// CompactionEnd closes what CompactionStart opened. With a Result the
+	// context is, from here on, its summary and the messages that it kept.
+	CompactionEnd struct {
+		Reason       CompactionReason
+		Result       *Compacted // nil: the context stays as it was
+		Usage        Usage      // of the requests that wrote the summary
+		Aborted      bool
+		WillRetry    bool   // the request that was too long is made again
+		ErrorMessage string // why there is no Result
 	}
 	// Waiting is the heartbeat of a run in which nothing else happens.
 	Waiting struct {
@@ -118,12 +134,38 @@ type (
 		PromptSeq    uint64 // the prompt's sequence in the inbox
 		PromptID     string
 		ErrorMessage string
+		// RetryAfter says when the prompt may be sent again, if a provider's
+		// limit ended it; JSON retryAfterMs, 0 left out.
+		RetryAfter time.Duration
 	}
 	// UnknownEvent is kept and passed on.
 	UnknownEvent struct {
 		Type string
 		Raw  json.RawMessage
 	}
+)
+
+// Compacted is what a context became.
+type Compacted struct {
+	Summary string
+	// Kept is how many of the context's last messages stay behind the summary.
+	Kept int
+	// Tokens before and after, by the loop's own estimate.
+	TokensBefore, TokensAfter int64
+	Timestamp                 int64 // Unix milliseconds
+}
+
+// CompactionReason is why a context is summarised.
+type CompactionReason string
+
+const (
+	// CompactionThreshold: the next request would not leave enough room.
+	CompactionThreshold CompactionReason = "threshold"
+	// CompactionOverflow: the provider refused the request as too long.
+	CompactionOverflow CompactionReason = "overflow"
+	// CompactionTruncated: the provider's count shows that it drops a part of
+	// what it is sent without a word.
+	CompactionTruncated CompactionReason = "truncated"
 )
 
 // Outcome is how a prompt ended.
@@ -153,6 +195,8 @@ func (*MessageDiscarded) EventType() string    { return "message_discarded" }
 func (*InputReturned) EventType() string       { return "input_returned" }
 func (*AutoRetryStart) EventType() string      { return "auto_retry_start" }
 func (*AutoRetryEnd) EventType() string        { return "auto_retry_end" }
+func (*CompactionStart) EventType() string     { return "compaction_start" }
+func (*CompactionEnd) EventType() string       { return "compaction_end" }
 func (*Waiting) EventType() string             { return "waiting" }
 func (*AgentSettled) EventType() string        { return "agent_settled" }
 func (e *UnknownEvent) EventType() string      { return e.Type }

@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/json"
 	"strconv"
+	"time"
 )
 
 // AppendEvent appends an event in pi's full form, as one line of JSON without
@@ -91,6 +92,11 @@ func appendOwn(dst []byte, ev Event) []byte {
 		dst = boolField(dst, `{"type":"auto_retry_end","success":`, e.Success)
 		dst = intField(dst, `,"attempt":`, int64(e.Attempt))
 		dst = stringField(dst, `,"finalError":`, e.FinalError)
+		dst = waitField(dst, e.RetryAfter)
+	case *CompactionStart:
+		dst = appendString(append(dst, `{"type":"compaction_start","reason":`...), string(e.Reason))
+	case *CompactionEnd:
+		dst = e.append(dst)
 	case *Waiting:
 		dst = appendString(append(dst, `{"type":"waiting","for":`...), e.For)
 		dst = intField(dst, `,"since":`, e.Since)
@@ -111,7 +117,16 @@ func (e *AgentSettled) append(dst []byte) []byte {
 		dst = strconv.AppendUint(append(dst, `,"promptSeq":`...), e.PromptSeq, 10)
 	}
 	dst = stringField(dst, `,"promptId":`, e.PromptID)
-	return stringField(dst, `,"errorMessage":`, e.ErrorMessage)
+	dst = stringField(dst, `,"errorMessage":`, e.ErrorMessage)
+	return waitField(dst, e.RetryAfter)
+}
+
+// waitField appends a provider's wish, if there is one.
+func waitField(dst []byte, d time.Duration) []byte {
+	if d == 0 {
+		return dst
+	}
+	return intField(dst, `,"retryAfterMs":`, d.Milliseconds())
 }
 
 // appendFull writes the start of a streamed answer as pi does, with an empty

@@ -284,6 +284,10 @@ func (s *scanner) ownEvent(kind string) Event {
 		return s.autoRetryStart()
 	case "auto_retry_end":
 		return s.autoRetryEnd()
+	case "compaction_start":
+		return s.compactionStart()
+	case "compaction_end":
+		return s.compactionEnd()
 	case "waiting":
 		return s.waiting()
 	case "agent_settled":
@@ -350,6 +354,8 @@ func (s *scanner) autoRetryEnd() Event {
 			e.Attempt = int(s.int())
 		case "finalError":
 			e.FinalError = s.string()
+		case "retryAfterMs":
+			e.RetryAfter = s.milliseconds()
 		default:
 			return false
 		}
@@ -416,7 +422,7 @@ func (s *scanner) autoRetryStart() Event {
 		case "maxAttempts":
 			e.MaxAttempts = int(s.int())
 		case "delayMs":
-			e.Delay = time.Duration(s.float() * float64(time.Millisecond))
+			e.Delay = s.milliseconds()
 		case "errorMessage":
 			e.ErrorMessage = s.string()
 		case "class":
@@ -445,10 +451,16 @@ func (s *scanner) agentSettled() Event {
 			e.PromptID = s.string()
 		case "errorMessage":
 			e.ErrorMessage = s.string()
+		case "retryAfterMs":
+			e.RetryAfter = s.milliseconds()
 		default:
 			return false
 		}
 		return true
 	})
 	return e
+}
+
+func (s *scanner) milliseconds() time.Duration {
+	return time.Duration(s.float() * float64(time.Millisecond))
 }

@@ -112,6 +112,9 @@ func (g *logGen) oneRun() {
 		m, results := g.turn()
 		u := m.Usage
 		g.emit(&loop.TurnEnd{Message: m, ToolResults: results, Usage: &u})
+		if rapid.IntRange(0, 3).Draw(t, "compaction") == 0 {
+			g.emit(&loop.CompactionStart{Reason: loop.CompactionThreshold}, genCompaction(t))
+		}
 		if rapid.Bool().Draw(t, "unknown event") {
 			g.emit(&loop.UnknownEvent{Type: "novelty", Raw: json.RawMessage(`{"type":"novelty","n":1}`)})
 		}
@@ -120,6 +123,17 @@ func (g *logGen) oneRun() {
 	if rapid.Bool().Draw(t, "settled") {
 		g.emit(&loop.AgentSettled{Outcome: loop.OutcomeCompleted, Attempts: 1, Usage: genUsage(t), PromptSeq: 3, PromptID: "p"})
 	}
+}
+
+func genCompaction(t *rapid.T) *loop.CompactionEnd {
+	e := &loop.CompactionEnd{Reason: loop.CompactionThreshold, Usage: genUsage(t)}
+	if rapid.Bool().Draw(t, "failed") {
+		e.ErrorMessage = "no summary"
+		return e
+	}
+	e.Result = &loop.Compacted{Summary: words.Draw(t, "summary"), Kept: rapid.IntRange(0, 4).Draw(t, "kept"),
+		TokensBefore: 900, TokensAfter: 20, Timestamp: rapid.Int64Range(0, 1<<42).Draw(t, "ts")}
+	return e
 }
 
 func (g *logGen) turn() (*loop.AssistantMessage, []*loop.ToolResultMessage) {
@@ -234,6 +248,12 @@ var ownEvents = []loop.Event{
 	&loop.AutoRetryStart{Attempt: 1, MaxAttempts: 3, Delay: 1500 * time.Millisecond, ErrorMessage: "429 slow down", Class: "rate_limited"},
 	&loop.AutoRetryEnd{Success: true, Attempt: 2},
 	&loop.AutoRetryEnd{Attempt: 3, FinalError: "500"},
+	&loop.AutoRetryEnd{Attempt: 1, FinalError: "429", RetryAfter: 5 * time.Minute},
+	&loop.CompactionStart{Reason: loop.CompactionOverflow},
+	&loop.CompactionEnd{Reason: loop.CompactionOverflow, WillRetry: true, Usage: loop.Usage{Input: 9, TotalTokens: 9},
+		Result: &loop.Compacted{Summary: "so\nfar", Kept: 3, TokensBefore: 900, TokensAfter: 20, Timestamp: 1764600000000}},
+	&loop.CompactionEnd{Reason: loop.CompactionThreshold, Aborted: true, ErrorMessage: "no"},
+	&loop.AgentSettled{Outcome: loop.OutcomeFailed, ErrorMessage: "429", RetryAfter: time.Hour},
 	&loop.Waiting{For: "model", Since: 1764600000000},
 	&loop.AgentSettled{Outcome: loop.OutcomeFailed, Attempts: 2, Usage: loop.Usage{Input: 3, Cost: loop.Cost{Total: 0.25}}, PromptSeq: 7, PromptID: "p", ErrorMessage: "no"},
 	&loop.UnknownEvent{Type: "novelty", Raw: json.RawMessage(`{"type":"novelty", "z":1,"a":1.50}`)},

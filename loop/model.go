@@ -101,8 +101,12 @@ type ModelError struct {
 	Retryable  bool
 	MidStream  bool          // some of the answer had been streamed
 	RetryAfter time.Duration // the provider's wish, 0 none
-	Raw        json.RawMessage
-	Err        error
+	// Paused says that nothing was sent: another request of this process was
+	// told to wait, and its key rests for RetryAfter. Such a wait is shown like
+	// a retry and not counted as one.
+	Paused bool
+	Raw    json.RawMessage
+	Err    error
 }
 
 func (e *ModelError) Error() string { return e.Message }

@@ -13,6 +13,9 @@ import (
 // results; calls that had begun run again if their tool is idempotent, and are
 // answered "interrupted: outcome unknown" if not. prompts are those of the
 // run's prompts whose message_end was not yet there.
+//
+// history ends before the run. If the context was compacted in the run, it
+// begins with the summary, and the run's messages from open.Compacted on follow.
 func Resume(ctx context.Context, cfg *Config, history []Message, open *OpenRun, prompts ...Message) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		start(ctx, cfg, history, yield, func(ctx context.Context, r *run) {
@@ -30,7 +33,11 @@ func (r *run) adopt(open *OpenRun) {
 	if open.Assistant != nil {
 		added = throughAssistant(added, open.Assistant)
 	}
-	for _, m := range added {
+	for i, m := range added {
+		if i < open.Compacted {
+			r.added = append(r.added, m)
+			continue
+		}
 		r.add(m)
 	}
 	// Answers whose calls were all refused still count; the open turn's own

@@ -16,13 +16,19 @@ const (
 // retrier counts the attempts of one answer.
 type retrier struct {
 	policy *RetryPolicy
-	count  int // retries so far
+	count  int           // retries so far
+	pauses int           // waits for a key that others had used up; they are no retries
+	wish   time.Duration // of the provider, longer than the policy honours
 }
+
+// maxPauses bounds the waits for a key that rests, in one answer.
+const maxPauses = 20
 
 // next says whether the attempt that gave msg is to be repeated, and after
 // what delay.
 func (t *retrier) next(ctx context.Context, msg *AssistantMessage, started bool) (time.Duration, bool) {
-	if msg.StopReason != StopError || ctx.Err() != nil || t.count >= t.policy.MaxRetries {
+	t.wish = 0
+	if msg.StopReason != StopError || ctx.Err() != nil {
 		return 0, false
 	}
 	me, ok := errors.AsType[*ModelError](msg.Err)
@@ -31,6 +37,15 @@ func (t *retrier) next(ctx context.Context, msg *AssistantMessage, started bool)
 	}
 	longest := or(t.policy.MaxRetryAfter, defaultMaxRetryAfter)
 	if me.RetryAfter > longest {
+		t.wish = me.RetryAfter
+		return 0, false
+	}
+	if me.Paused && t.policy.MaxRetries > 0 && t.pauses < maxPauses {
+		t.pauses++
+		return max(me.RetryAfter, time.Millisecond), true
+	}
+	if t.count >= t.policy.MaxRetries {
+		t.wish = me.RetryAfter
 		return 0, false
 	}
 	t.count++
@@ -69,7 +84,7 @@ func (t *retrier) start(msg *AssistantMessage, delay time.Duration) *AutoRetrySt
 func (t *retrier) end(msg *AssistantMessage) *AutoRetryEnd {
 	return &AutoRetryEnd{
 		Success: msg.StopReason != StopError && msg.StopReason != StopAborted,
-		Attempt: t.count, FinalError: msg.ErrorMessage,
+		Attempt: t.count, FinalError: msg.ErrorMessage, RetryAfter: t.wish,
 	}
 }
 

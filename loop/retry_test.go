@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,9 +92,16 @@ func TestRetryAfterHonouredUpToCap(t *testing.T) {
 		cfg = &loop.Config{Model: looptest.NewModel(status(429, "91"), looptest.Text("never")), Retry: policy}
 		begin = time.Now()
 		events = collect(t, loop.Run(t.Context(), cfg, nil, loop.NewUserText("hi")))
-		want(t, events, "agent_start turn_start user assistant(error) turn_end agent_end")
+		want(t, events, "agent_start turn_start user auto_retry_end assistant(error) turn_end agent_end")
 		if d := time.Since(begin); d != 0 {
 			t.Errorf("waited %v for a wish beyond the cap", d)
+		}
+		if end := events[4].(*loop.AutoRetryEnd); end.Success || end.Attempt != 0 || end.RetryAfter != 91*time.Second {
+			t.Errorf("the provider's wish is not told: %+v", end)
+		}
+		failed := events[len(events)-1].(*loop.AgentEnd).Messages[1].(*loop.AssistantMessage)
+		if me, ok := errors.AsType[*loop.ModelError](failed.Err); !ok || me.RetryAfter != 91*time.Second {
+			t.Errorf("the answer's error is %#v, want the wish in a ModelError", failed.Err)
 		}
 	})
 }

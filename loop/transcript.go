@@ -19,6 +19,8 @@ const Interrupted = "interrupted: outcome unknown"
 // to, never rebuilt, and so are the texts of a streamed answer.
 type Transcript struct {
 	messages  []Message
+	summary   *UserMessage // stands for messages[:from] in the context; nil: from is 0
+	from      int
 	usage     Usage
 	unsettled bool
 	run       *runState // of the last agent_start, nil before the first
@@ -45,7 +47,10 @@ type OpenRun struct {
 	// Terminate says that this turn had calls and each result asked to end
 	// the run.
 	Terminate bool
-	// Usage is the sum over the run's finished answers.
+	// Compacted is how many of NewMessages are in the context only as part of
+	// its summary.
+	Compacted int
+	// Usage is the sum over the run's finished answers, and of its summaries.
 	Usage Usage
 }
 
@@ -75,6 +80,8 @@ func (t *Transcript) Apply(ev Event) error {
 		if r := t.run; r != nil {
 			r.toolEnded(e)
 		}
+	case *CompactionEnd:
+		t.compact(e)
 	case *TurnEnd:
 		if r := t.run; r != nil {
 			r.endTurn()
@@ -161,7 +168,24 @@ func (t *Transcript) messageEnd(e *MessageEnd) error {
 	return nil
 }
 
-// Messages returns the finished messages in order. The list does not change
+// compact puts a summary in the place of the older messages of the context.
+func (t *Transcript) compact(e *CompactionEnd) {
+	t.usage.add(&e.Usage)
+	t.current().usage.add(&e.Usage)
+	if e.Result == nil {
+		return
+	}
+	from := len(t.messages)
+	if kept := e.Result.Kept; kept > 0 {
+		from = t.from // the log's head may be gone, and fewer are left
+		if all := t.Context(); kept < len(all) {
+			from = max(from, slices.Index(t.messages, all[len(all)-kept]))
+		}
+	}
+	t.summary, t.from = e.Result.message(), from
+}
+
+// Messages returns the finished messages in order, whatever was summarised. The list does not change
 // when the transcript goes on; it must not be changed.
 func (t *Transcript) Messages() []Message { return slices.Clip(t.messages) }
 
@@ -182,6 +206,7 @@ func (t *Transcript) Open() *OpenRun {
 		Results:       slices.Clone(r.results),
 		LastAssistant: r.last,
 		Terminate:     r.terminate,
+		Compacted:     min(max(t.from-r.base, 0), len(t.messages)-r.base),
 		Usage:         r.usage,
 	}
 	if r.draft != nil {

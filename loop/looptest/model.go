@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -135,6 +136,9 @@ func statusError(r *Reply) *loop.ModelError {
 	e := &loop.ModelError{Class: "client", Status: r.Status, Message: strconv.Itoa(r.Status) + " " + r.Text}
 	if r.Status == http.StatusTooManyRequests || r.Status >= 500 {
 		e.Class, e.Retryable = "server", true
+	}
+	if strings.Contains(r.Text, "maximum context length") {
+		e.Class, e.Retryable = "context_overflow", false
 	}
 	if seconds, err := strconv.Atoi(r.Headers["Retry-After"]); err == nil {
 		e.RetryAfter = time.Duration(seconds) * time.Second

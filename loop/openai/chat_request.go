@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/pi-worker/pi-worker/loop"
 )
@@ -65,7 +66,16 @@ func (m *Model) chatBody(req *loop.Request) []byte {
 		}
 		b = m.appendChatMessage(b, &msg, req)
 	}
-	return append(b, "]}"...)
+	return wholeUTF8(append(b, "]}"...))
+}
+
+// wholeUTF8 is a body without the broken characters that fields kept byte for
+// byte may have brought in from a provider.
+func wholeUTF8(b []byte) []byte {
+	if utf8.Valid(b) {
+		return b
+	}
+	return bytes.ToValidUTF8(b, []byte("\uFFFD"))
 }
 
 func appendTemperature(b []byte, t *float64) []byte {

@@ -32,7 +32,7 @@ func (m *Model) responsesBody(req *loop.Request) []byte {
 	b = append(b, `,"input":[`...)
 	in := inputWriter{m: m, b: b, req: req}
 	in.write()
-	return append(in.b, "]}"...)
+	return wholeUTF8(append(in.b, "]}"...))
 }
 
 func (m *Model) responsesThinking(b []byte, level string) []byte {

@@ -124,6 +124,9 @@ var profileKeys = []key[Profile]{
 	{name: "tool_execution", def: "parallel", doc: "calls of one answer side by side or one by one", field: func(p *Profile) any { return &p.ToolExecution }, check: oneOf("parallel", "sequential")},
 	{name: "reasoning", def: "off", doc: "reasoning effort", field: func(p *Profile) any { return &p.Reasoning }, check: oneOf(reasoningLevels...)},
 	{name: "max_reasoning", def: "high", doc: "most that a prompt may ask for", field: func(p *Profile) any { return &p.MaxReasoning }, check: oneOf(reasoningLevels...)},
+	{name: "reasoning_model", doc: "whether the model can reason; unset: if its name is known to, or reasoning is not off", field: func(p *Profile) any { return &p.ReasoningModel }},
+	{name: "input", doc: "what the model takes: text, image; unset both", field: func(p *Profile) any { return &p.Input }, check: each(oneOf("text", "image"))},
+	{name: "compaction", def: "true", doc: "summarise a context that has become too long for the model", field: func(p *Profile) any { return &p.Compaction }},
 	{name: "max_tokens", def: "0", doc: "most tokens of one answer, 0 the endpoint's", field: func(p *Profile) any { return &p.MaxTokens }, check: atLeast[int64](0)},
 	{name: "temperature", doc: "0 to 2, none leaves it out", field: func(p *Profile) any { return &p.Temperature }, check: floatBetween(0, 2)},
 	{name: "context_window", def: "0", doc: "the model's window in tokens, 0 unknown", field: func(p *Profile) any { return &p.ContextWindow }, check: atLeast[int64](0)},
@@ -204,6 +207,14 @@ func oneOf[T comparable](values ...T) check {
 	return check{"one of " + strings.Join(words, ", "), func(v any) bool {
 		t, ok := v.(T)
 		return ok && slices.Contains(values, t)
+	}}
+}
+
+// each checks every item of a list.
+func each(item check) check {
+	return check{"a list of " + item.allowed, func(v any) bool {
+		list, ok := v.([]string)
+		return ok && !slices.ContainsFunc(list, func(s string) bool { return !item.ok(s) })
 	}}
 }
 

@@ -41,8 +41,13 @@ type Profile struct {
 
 	Reasoning    string // "off", "minimal", "low", "medium", "high", "xhigh"
 	MaxReasoning string // the most that a prompt may ask for
-	MaxTokens    int64  // of one answer; 0 leaves it to the endpoint
-	Temperature  *float64
+	// ReasoningModel says whether the model can reason at all; nil: see Reasons.
+	ReasoningModel *bool
+	MaxTokens      int64    // of one answer; 0 leaves it to the endpoint
+	Input          []string // "text", "image"; nil both
+	// Compaction summarises a context that has become too long.
+	Compaction  bool
+	Temperature *float64
 	// ContextWindow is the model's, in tokens; 0 unknown.
 	ContextWindow int64
 
@@ -118,6 +123,25 @@ func (c *Config) Profile(name string) (Profile, error) {
 		err = fmt.Errorf("%w; did you mean %q?", err, near)
 	}
 	return Profile{}, err
+}
+
+// reasoningNames begin the ids of models that are known to reason.
+var reasoningNames = []string{"gpt-5", "o1", "o3", "o4", "gpt-oss", "deepseek-reasoner", "deepseek-r1", "qwq", "magistral"}
+
+// Reasons says whether the profile's model can reason: as configured, else if a
+// level other than "off" is asked for or its name is a known one. A model that
+// can is told so when its level is "off"; one that cannot is told nothing.
+func (p Profile) Reasons() bool {
+	if p.ReasoningModel != nil {
+		return *p.ReasoningModel
+	}
+	if p.Reasoning != "" && p.Reasoning != "off" {
+		return true
+	}
+	id := strings.ToLower(p.Model[strings.LastIndexByte(p.Model, '/')+1:])
+	return !strings.Contains(id, "-chat") && slices.ContainsFunc(reasoningNames, func(name string) bool {
+		return strings.HasPrefix(id, name)
+	})
 }
 
 // APIKey reads the key from the profile's file or environment variable, now.

@@ -98,10 +98,12 @@ type Agent struct {
 	// APIKey is asked before each request; nil means the model's own.
 	APIKey func(ctx context.Context, provider string) (string, error)
 	// Retry repeats failed requests; the zero value never does.
-	Retry    loop.RetryPolicy
-	Limits   Limits
-	Steering QueueMode
-	FollowUp QueueMode
+	Retry loop.RetryPolicy
+	// Compaction summarises a context that has become too long; nil never does.
+	Compaction *loop.Compaction
+	Limits     Limits
+	Steering   QueueMode
+	FollowUp   QueueMode
 	// Secrets are added to the worker's, for this run.
 	Secrets []string
 	// Close is called after the run; nil is not.

@@ -94,11 +94,23 @@ func (m *meter) answered(a *loop.AssistantMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.turns++
-	m.usage = addUsage(m.usage, a.Usage)
+	if l := m.limits.Turns; l > 0 && m.turns >= l {
+		m.reachedLocked("%d turns", l)
+	}
+	m.spentLocked(a.Usage)
+}
+
+// spent counts what was used beside the answers.
+func (m *meter) spent(u loop.Usage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spentLocked(u)
+}
+
+func (m *meter) spentLocked(u loop.Usage) {
+	m.usage = addUsage(m.usage, u)
 	l := m.limits
 	switch {
-	case l.Turns > 0 && m.turns >= l.Turns:
-		m.reachedLocked("%d turns", l.Turns)
 	case l.Tokens > 0 && m.usage.TotalTokens >= l.Tokens:
 		m.reachedLocked("%d tokens", l.Tokens)
 	case l.Cost > 0 && m.usage.Cost.Total >= l.Cost:

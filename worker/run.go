@@ -211,6 +211,8 @@ func (r *run) saw(ev loop.Event) error {
 			r.last = a
 			r.meter.answered(a)
 		}
+	case *loop.CompactionEnd:
+		r.meter.spent(ev.Usage)
 	case *loop.ToolExecutionStart, *loop.ToolExecutionEnd:
 		r.show()
 	case *loop.AgentEnd:
@@ -250,6 +252,8 @@ func (r *run) config() *loop.Config {
 		ToolExecution: a.ToolExecution,
 		Options:       a.Options,
 		Retry:         a.Retry,
+		Compaction:    a.Compaction,
+		Interrupt:     r.interrupt,
 		APIKey:        a.APIKey,
 		Steering:      r.poll(subjects.KindSteer, a.Steering),
 		FollowUp:      r.poll(subjects.KindFollowUp, a.FollowUp),
@@ -311,6 +315,22 @@ func (r *run) delivered(m loop.Message) {
 	r.taking.Lock()
 	defer r.taking.Unlock()
 	delete(r.inputs, m)
+}
+
+// interrupt says why no further call of the turn may start: a steer in the
+// inbox that asks for it. It stays there; the poll behind the calls takes it.
+func (r *run) interrupt(ctx context.Context) string {
+	after := max(r.polled[subjects.KindSteer], r.o.inbox.cursor(subjects.KindSteer))
+	for {
+		in, err := r.o.w.store.NextInput(ctx, r.o.session, subjects.KindSteer, after)
+		if err != nil {
+			return "" // none, or none that can be seen now
+		}
+		if _, spent := r.o.events.Spent(in); !spent && in.Err == nil && in.Options.Interrupts() {
+			return fmt.Sprintf("a steering message (input %d) asked to interrupt before this call started", in.Ref.Seq)
+		}
+		after = in.Ref.Seq
+	}
 }
 
 // nextInput gives the next input of the kind that the loop was not given yet.

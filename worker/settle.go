@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/pi-worker/pi-worker/internal/session"
@@ -57,11 +56,24 @@ func (r *run) outcome(fault error) (loop.Outcome, string) {
 	return loop.OutcomeCompleted, ""
 }
 
+// wish is when a provider that ended the run wants to be asked again: the
+// prompt is the sender's again, who knows now when to send it.
+func (r *run) wish(outcome loop.Outcome) time.Duration {
+	if outcome != loop.OutcomeFailed || r.last == nil {
+		return 0
+	}
+	if me, ok := errors.AsType[*loop.ModelError](r.last.Err); ok {
+		return me.RetryAfter
+	}
+	return 0
+}
+
 // settle appends the last record of a run, and waits until it is safe.
 func (o *owner) settle(r *run, outcome loop.Outcome, text string, evs []loop.Event, spent []*session.Input) error {
 	evs = append(evs, &loop.AgentSettled{
 		Outcome: outcome, Attempts: r.attempts, Usage: r.meter.used(),
 		PromptSeq: r.prompt.Seq, PromptID: r.prompt.ID, ErrorMessage: text,
+		RetryAfter: r.wish(outcome),
 	})
 	if err := o.append(evs, spent...); err != nil {
 		return err
@@ -111,22 +123,13 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 	if open.Assistant != nil {
 		r.last = open.Assistant
 	}
-	history := o.before(open)
+	history := o.transcript.History()
 	return r.drive(func(ctx context.Context, cfg *loop.Config) iter.Seq2[loop.Event, error] {
 		if r.findAbort(ctx) {
 			r.cancel(errAborted)
 		}
 		return loop.Resume(ctx, cfg, history, open)
 	})
-}
-
-// before gives the context that the open run began with.
-func (o *owner) before(open *loop.OpenRun) []loop.Message {
-	all := o.transcript.Context()
-	if len(open.NewMessages) == 0 {
-		return all
-	}
-	return all[:slices.Index(all, open.NewMessages[0])]
 }
 
 // poisoned ends a run that has cost too many workers.

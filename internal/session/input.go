@@ -69,6 +69,12 @@ type InputOptions struct {
 	Extra map[string]json.RawMessage
 }
 
+// Interrupts says that a steer with "urgency": "interrupt" does not want to wait
+// for the calls of the turn that have not begun.
+func (o *InputOptions) Interrupts() bool {
+	return o != nil && string(o.Extra["urgency"]) == `"interrupt"`
+}
+
 // IsZero says that nothing is asked for.
 func (o *InputOptions) IsZero() bool {
 	return o == nil || o.Agent == "" && o.Model == "" && o.ThinkingLevel == "" && len(o.Extra) == 0

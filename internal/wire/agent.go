@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,11 +119,12 @@ func (a *Agents) Agent(_ context.Context, req worker.AgentRequest) (*worker.Agen
 			MaxRetries: p.Retry.Max, BaseDelay: p.Retry.BaseDelay, MaxDelay: p.Retry.MaxDelay,
 			MaxRetryAfter: p.Retry.MaxRetryAfter, MidStream: p.Retry.MidStream,
 		},
-		Limits:   limits(p.Limits),
-		Steering: worker.QueueMode(a.cfg.Worker.SteeringMode),
-		FollowUp: worker.QueueMode(a.cfg.Worker.FollowUpMode),
-		Secrets:  []string{key.Reveal()},
-		Close:    closeTools,
+		Compaction: compaction(p),
+		Limits:     limits(p.Limits),
+		Steering:   worker.QueueMode(a.cfg.Worker.SteeringMode),
+		FollowUp:   worker.QueueMode(a.cfg.Worker.FollowUpMode),
+		Secrets:    []string{key.Reveal()},
+		Close:      closeTools,
 	}, nil
 }
 
@@ -175,6 +177,15 @@ func limits(l config.Limits) worker.Limits {
 	}
 }
 
+// compaction is on unless the profile says no: without a known window it waits
+// until a request is refused as too long.
+func compaction(p config.Profile) *loop.Compaction {
+	if !p.Compaction {
+		return nil
+	}
+	return &loop.Compaction{Window: p.ContextWindow}
+}
+
 func reasoning(level string) string {
 	if level == "off" {
 		return ""
@@ -186,9 +197,9 @@ func reasoning(level string) string {
 func (a *Agents) model(p config.Profile) (*openai.Model, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// A model that is not asked to reason may be one that cannot, and then
-	// refuses everything that has to do with it.
-	k := modelKey{p.Name, p.Model, reasoning(p.Reasoning) != ""}
+	// Whether a model can reason is a property of the model, not of the prompt:
+	// one that can is told so when it shall not.
+	k := modelKey{p.Name, p.Model, p.Reasons()}
 	if m := a.models[k]; m != nil {
 		return m, nil
 	}
@@ -200,8 +211,9 @@ func (a *Agents) model(p config.Profile) (*openai.Model, error) {
 		BaseURL: p.BaseURL, API: api(p.API), Headers: headers, Compat: compat(p.Compat),
 		Info: loop.ModelInfo{
 			ID: p.Model, Provider: p.Compat.Endpoint, ContextWindow: p.ContextWindow,
-			Reasoning: k.reasoning, Price: loop.Price(p.Price),
+			MaxTokens: p.MaxTokens, Input: p.Input, Reasoning: k.reasoning, Price: loop.Price(p.Price),
 		},
+		ThinkingLevelMap: levels(p),
 		Timeouts: openai.Timeouts{
 			FirstByte: orNever(p.Timeouts.FirstByte), Silence: orNever(p.Timeouts.Silence), Total: p.Timeouts.Total,
 		},
@@ -213,6 +225,15 @@ func (a *Agents) model(p config.Profile) (*openai.Model, error) {
 	}
 	a.models[k] = m
 	return m, nil
+}
+
+// levels says that the Responses API's older reasoning models have no "none":
+// they refuse it, and reason as they like when it is left out.
+func levels(p config.Profile) map[string]*string {
+	if api(p.API) != openai.Responses || strings.HasPrefix(p.Model, "gpt-5.") {
+		return nil
+	}
+	return map[string]*string{"off": nil}
 }
 
 // orNever turns the configuration's "0 is no limit" into openai's.

@@ -182,3 +182,36 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 	}
 	nc.Close()
 }
+
+// TestReasoningIsAPropertyOfTheModel: a model that can reason is known as one
+// also where it shall not, so that it is told; its limits reach the provider.
+func TestReasoningIsAPropertyOfTheModel(t *testing.T) {
+	a := agents(t, `
+agents:
+  default: {model: plain-model, base_url: "http://127.0.0.1:1/v1"}
+  known: {model: openai/gpt-5-mini, base_url: "http://127.0.0.1:1/v1", max_tokens: 512, input: [text]}
+  chat: {model: gpt-5-chat, base_url: "http://127.0.0.1:1/v1"}
+  asked: {model: mystery, base_url: "http://127.0.0.1:1/v1", reasoning: low}
+  told: {model: mystery, base_url: "http://127.0.0.1:1/v1", reasoning_model: true, compaction: false, context_window: 9000}
+  denied: {model: gpt-5-mini, base_url: "http://127.0.0.1:1/v1", reasoning_model: false}
+`)
+	for name, want := range map[string]bool{"default": false, "known": true, "chat": false, "asked": true, "told": true, "denied": false} {
+		agent, err := a.Agent(t.Context(), worker.AgentRequest{Session: "s", Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := agent.Model.Info()
+		if info.Reasoning != want {
+			t.Errorf("%s: reasoning %v, want %v", name, info.Reasoning, want)
+		}
+		if name == "known" && (info.MaxTokens != 512 || !slices.Equal(info.Input, []string{"text"}) || agent.Options.Reasoning != "") {
+			t.Errorf("known: %+v, level %q", info, agent.Options.Reasoning)
+		}
+		if on := agent.Compaction != nil; on != (name != "told") {
+			t.Errorf("%s: compaction %v", name, on)
+		}
+		if err := agent.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -79,7 +79,7 @@ func (b *bench) model() loop.Model {
 	b.Helper()
 	m, err := openai.New(openai.Config{
 		BaseURL: b.script.BaseURL(), APIKey: "test", HTTPClient: b.script.Client(),
-		Info: loop.ModelInfo{ID: "scripted"},
+		Info: loop.ModelInfo{ID: "scripted"}, Limiter: new(openai.Limiter),
 	})
 	if err != nil {
 		b.Fatal(err)

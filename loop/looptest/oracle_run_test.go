@@ -46,9 +46,15 @@ type stage struct {
 	sleep          int
 }
 
+// recorded is a time after every recording.
+var recorded = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+
 // replay plays a scenario to its end. It is called in a synctest bubble: the
 // scenario's times pass in virtual time, so that their order is certain.
 func replay(t *testing.T, s *scenario) *expectation {
+	// A bubble begins in the year 2000; a date in a scenario was meant for the
+	// time of its recording.
+	time.Sleep(time.Until(recorded))
 	p := &player{s: s, seen: map[int]int{}, executed: map[string]int{}, stageDone: make(chan struct{})}
 	p.got = expectation{Name: s.Name, Polls: map[string]int{"steering": 0, "followUp": 0}}
 	answers := make([]looptest.Answer, len(s.Responses))

@@ -320,5 +320,6 @@ func (s *scenario) model(script *looptest.Script) (*openai.Model, error) {
 		}
 	}
 	cfg.Timeouts.FirstByte = ms(s.Options.TimeoutMS)
+	cfg.Limiter = new(openai.Limiter) // scenarios have one address and run side by side
 	return openai.New(cfg)
 }

@@ -45,7 +45,10 @@ type Config struct {
 	// EstimateUsage fills in usage that the provider did not send, from the
 	// sizes of request and answer, and marks it.
 	EstimateUsage bool
-	Logger        *slog.Logger // nil discards
+	// Limiter lets a rate-limited key rest for all its users; nil shares one
+	// with all models of the process.
+	Limiter *Limiter
+	Logger  *slog.Logger // nil discards
 }
 
 // Timeouts bound a request. They are retryable errors.
@@ -64,6 +67,8 @@ type Model struct {
 	client openaigo.Client
 	http   *http.Client
 	log    *slog.Logger
+
+	limiter *Limiter
 	// noUsage is set when the server refused the wish for usage.
 	noUsage atomic.Bool
 }
@@ -93,6 +98,10 @@ func New(cfg Config) (*Model, error) {
 	m.compat = resolve(cfg.BaseURL, m.cfg.Info.Provider, cfg.Info.ID, cfg.Compat)
 	if m.cfg.Info.Provider == "" {
 		m.cfg.Info.Provider = ProfileFor(cfg.BaseURL, "")
+	}
+	m.limiter = cfg.Limiter
+	if m.limiter == nil {
+		m.limiter = &processLimiter
 	}
 	m.client = m.newClient(u)
 	return m, nil

@@ -134,6 +134,10 @@ func (a *attempt) post() (*http.Response, *loop.ModelError) {
 		body = a.m.chatBody(a.req)
 	}
 	a.size = len(body)
+	limit := newLimitKey(a.m.cfg.BaseURL, a.m.key(a.req))
+	if e := a.m.limiter.paused(limit); e != nil {
+		return nil, e
+	}
 	if first := a.m.cfg.Timeouts.FirstByte; first > 0 {
 		defer a.after(first, errFirstByte).Stop()
 	}
@@ -154,7 +158,9 @@ func (a *attempt) post() (*http.Response, *loop.ModelError) {
 	case res.StatusCode >= 400:
 		text, _ := io.ReadAll(res.Body)
 		res.Body.Close()
-		return nil, a.m.learn(statusError(res, text))
+		e := statusError(res, text)
+		a.m.limiter.rest(limit, e)
+		return nil, a.m.learn(e)
 	case res.StatusCode < 200 || res.StatusCode >= 300:
 		res.Body.Close()
 		return nil, &loop.ModelError{

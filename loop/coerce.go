@@ -133,10 +133,7 @@ func (c *coercer) object(v, schema map[string]any, depth int) {
 
 func (c *coercer) array(v []any, schema map[string]any, depth int) {
 	items := schema["items"]
-	tuple, ok := items.([]any)
-	if !ok {
-		tuple = list(schema["prefixItems"])
-	}
+	tuple, ok := items.([]any) // prefixItems are not coerced, as in pi
 	for i := range v {
 		switch {
 		case i < len(tuple):

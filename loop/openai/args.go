@@ -31,7 +31,11 @@ func arguments(s string) (args json.RawMessage, incomplete string) {
 		if a.repaired {
 			args = json.RawMessage(a.out)
 		}
-		return oneLine(unwrap(args)), ""
+		if args = unwrap(args); !isObject(args) {
+			// Servers take only an object back.
+			return json.RawMessage("{}"), "the arguments are not an object: " + shown(string(oneLine(args)))
+		}
+		return oneLine(args), ""
 	}
 	if len(a.out) > 0 {
 		args = oneLine(json.RawMessage(a.out))
@@ -43,6 +47,15 @@ func arguments(s string) (args json.RawMessage, incomplete string) {
 		return args, fmt.Sprintf("the arguments end in the middle, after %d bytes", len(s))
 	}
 	return args, "the arguments are not JSON: " + a.why
+}
+
+// shown is a text as an error quotes it.
+func shown(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // preview is what can be read of arguments that are still coming, an object.

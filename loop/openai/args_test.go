@@ -14,7 +14,6 @@ func TestArguments(t *testing.T) {
 		`{"a":1} `:                `{"a":1}`,
 		`{"b":1e3,"a":-0.5}`:      `{"b":1e3,"a":-0.5}`,
 		`{"q":"x",}`:              `{"q":"x"}`,
-		`[1,]`:                    `[1]`,
 		`{"q":"x"}}`:              `{"q":"x"}`,
 		`{"q":"x" /* c */}`:       `{"q":"x"}`,
 		"{\"q\":1 // c\n}":        `{"q":1}`,
@@ -22,8 +21,6 @@ func TestArguments(t *testing.T) {
 		`{"q":"\d \u12 \x"}`:      `{"q":"\\d \\u12 \\x"}`,
 		`{"q":"\ud83d\ude00"}`:    `{"q":"\ud83d\ude00"}`,
 		`"{\"q\":1}"`:             `{"q":1}`,
-		`"text"`:                  `"text"`,
-		`false`:                   `false`,
 	} {
 		got, why := arguments(in)
 		if string(got) != want || why != "" {
@@ -55,6 +52,11 @@ func TestArgumentsThatMustNotRun(t *testing.T) {
 		`{"n":1e400}`:            `{}`,
 		`{"n":01}`:               `{}`,
 		`[1,2`:                   `{}`,
+		`[1,]`:                   `{}`,
+		`[1,2]`:                  `{}`,
+		`"text"`:                 `{}`,
+		`false`:                  `{}`,
+		`null`:                   `{}`,
 	} {
 		got, why := arguments(in)
 		if string(got) != want || why == "" {
@@ -82,7 +84,7 @@ func FuzzArguments(f *testing.F) {
 		if why != "" && !isObject(args) {
 			t.Fatalf("%q: %s is no object", s, args)
 		}
-		if json.Valid([]byte(s)) && why != "" && !strings.Contains(why, "out of range") && !strings.Contains(why, "deep") {
+		if json.Valid([]byte(s)) && why != "" && !strings.Contains(why, "out of range") && !strings.Contains(why, "not an object") && !strings.Contains(why, "deep") {
 			t.Fatalf("%q is JSON, but %s", s, why)
 		}
 		// What was cut anywhere is never taken for whole.

@@ -2,8 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"fmt"
-	"strings"
 
 	"github.com/pi-worker/pi-worker/loop"
 )
@@ -79,14 +77,9 @@ func (c *chatStream) chunk(ev Event) *loop.ModelError {
 func isDone(data []byte) bool { return len(data) >= 6 && string(data[:6]) == "[DONE]" }
 
 func badChunk(data []byte) *loop.ModelError {
-	const shown = 200
-	s := string(data)
-	if len(s) > shown {
-		s = strings.ToValidUTF8(s[:shown], "") + "…"
-	}
 	return &loop.ModelError{
 		Class: classStream, Retryable: true,
-		Message: fmt.Sprintf("the stream has an event that is not JSON: %s", s),
+		Message: "the stream has an event that is not JSON: " + shown(string(data)),
 	}
 }
 

@@ -37,7 +37,8 @@ func brokerMain() error {
 	}
 	opts := &server.Options{
 		ServerName: cfg.Name, Host: "127.0.0.1", Port: cfg.Port,
-		JetStream: true, StoreDir: cfg.Dir, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: cfg.Dir, NoSigs: true,
+		LogFile: cfg.Dir + ".log", Logtime: true,
 	}
 	if cfg.ClusterPort != 0 {
 		opts.Cluster = server.ClusterOpts{Name: "chaos", Host: "127.0.0.1", Port: cfg.ClusterPort, NoAdvertise: true}
@@ -47,6 +48,7 @@ func brokerMain() error {
 	if err != nil {
 		return err
 	}
+	srv.ConfigureLogger()
 	srv.Start()
 	untilTold()
 	srv.Shutdown()
@@ -149,6 +151,9 @@ func startBrokers(dir string, n int) (*brokers, error) {
 			routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", cfg.ClusterPort))
 		}
 		b.cfgs = append(b.cfgs, cfg)
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
 	}
 	for i := range b.cfgs {
 		b.cfgs[i].Routes = routes

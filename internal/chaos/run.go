@@ -185,8 +185,9 @@ func (b *bench) load(ctx context.Context, f *faults) {
 // settle waits until nothing is left to do. That nothing happens any more
 // while something is left is what it reports.
 func (b *bench) settle(ctx context.Context) (broken []string) {
-	fewest, since, quiet := uint64(1<<62), time.Now(), 0
+	fewest, idle, quiet := uint64(1<<62), time.Duration(0), 0
 	for ctx.Err() == nil {
+		began := time.Now()
 		left, detail, err := b.left(ctx)
 		switch {
 		case err != nil:
@@ -196,15 +197,17 @@ func (b *bench) settle(ctx context.Context) (broken []string) {
 				return nil
 			}
 		case left < fewest:
-			fewest, since = left, time.Now()
+			fewest, idle = left, 0
 		}
 		if left > 0 {
 			quiet = 0
 		}
-		if time.Since(since) > b.o.patience {
+		if idle > b.o.patience {
 			return []string{fmt.Sprintf("hangs: nothing has settled for %v, and there are left: %s (%v)", b.o.patience, detail, err)}
 		}
 		pause(ctx, 100*time.Millisecond)
+		// A computer that was asleep meanwhile has not waited.
+		idle += min(time.Since(began), 4*time.Second)
 	}
 	return nil
 }

@@ -50,6 +50,13 @@ var table = map[string]rule{
 	"internal/natsd":      {theirs: []string{natsServer, natsGo}},
 	"internal/natstest":   {ours: []string{"internal/natsd"}, theirs: []string{natsServer, natsGo}},
 	"internal/importtest": {},
+	// chaos plays all the parts, and breaks them; its checker trusts only the codec.
+	"internal/chaos": {
+		ours:   []string{"internal/chaos/check", "internal/chaos/proxy", "internal/wire", "internal/session", "worker", "client", "subjects", "config", "loop", "loop/openai", "loop/looptest"},
+		theirs: []string{natsServer, natsGo},
+	},
+	"internal/chaos/check": {ours: []string{"loop"}},
+	"internal/chaos/proxy": {},
 
 	// internal/wire makes what both commands need from a configuration.
 	"internal/wire": {

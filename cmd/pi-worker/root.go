@@ -33,7 +33,8 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 	}
-	root.SetVersionTemplate("pi-worker {{.Version}}\n")
+	// Not SetVersionTemplate: it links text/template, which keeps every exported
+	// method of every type in the binary (61.0 MiB in place of 39.6).
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})

@@ -39,6 +39,8 @@ type Profile struct {
 	Tools         []string // in the order that the model sees
 	ToolExecution string   // "parallel" or "sequential"
 
+	Bash Bash
+
 	Reasoning    string // "off", "minimal", "low", "medium", "high", "xhigh"
 	MaxReasoning string // the most that a prompt may ask for
 	// ReasoningModel says whether the model can reason at all; nil: see Reasons.
@@ -56,6 +58,38 @@ type Profile struct {
 	Retry    Retry
 	Timeouts Timeouts
 	Compat   Compat
+}
+
+// Bash says what the tool of that name may do.
+type Bash struct {
+	// Private and Network are nil when they are not configured: see IsPrivate
+	// and HasNetwork.
+	Private, Network *bool
+	Wrapper          []string // before the shell's command line; "{workspace}" is the folder
+	Timeout          time.Duration
+	MaxTimeout       time.Duration
+	Env              []string // NAME or NAME=value
+	MaxFile          Bytes    // 0 is without limit, in the next two as well
+	MaxMemory        Bytes
+	MaxProcesses     int64
+}
+
+// IsPrivate says whether commands see no more than their workspace and the
+// system. With a wrapper that is the wrapper's task unless it is asked for.
+func (b Bash) IsPrivate() bool {
+	if b.Private != nil {
+		return *b.Private
+	}
+	return len(b.Wrapper) == 0
+}
+
+// HasNetwork says whether commands reach the network. With a wrapper that is
+// the wrapper's task unless it is refused.
+func (b Bash) HasNetwork() bool {
+	if b.Network != nil {
+		return *b.Network
+	}
+	return len(b.Wrapper) > 0
 }
 
 // Price is US dollars per million tokens.

@@ -17,8 +17,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeperName is the argv[0] of a keeper, see shell_linux.go.
-const keeperName = "pi-tool-keeper"
+// The argv[0] of this binary's further forms, see shell_linux.go.
+const (
+	keeperName  = "pi-tool-keeper"
+	limiterName = "pi-tool-limits"
+)
+
+// keeping says how a keeper isolates and limits its command.
+type keeping struct {
+	Level isolation
+	// Workspace is set for private commands, and Home is the worker's then.
+	Workspace, Home string
+	Hidden          []string
+	NoNetwork       bool
+	Limits          CommandLimits
+}
+
+// keeping is how the workspace's options want commands to be kept.
+func (w *Workspace) keeping() (keeping, error) {
+	k := keeping{Level: w.isolation(), NoNetwork: w.opt.NoNetwork, Limits: w.opt.Limits.Command}
+	if (w.opt.Private || w.opt.NoNetwork) && k.Level == isolateReaper {
+		return k, errNoNamespaces
+	}
+	if w.opt.Private {
+		k.Workspace, k.Home, k.Hidden = w.dir, os.Getenv("HOME"), w.opt.Hidden
+	}
+	return k, nil
+}
 
 const (
 	// updateEvery is the least time between two updates.
@@ -82,16 +107,11 @@ func (w *Workspace) runCommand(ctx context.Context, argv []string, out *output, 
 	if ownTmp {
 		_ = w.privateFolder("tmp") // without it the command says so itself
 	}
-	how := keeping{level: w.isolation()}
-	if w.opt.Private || w.opt.NoNetwork {
-		if how.level == isolateReaper {
-			return commandStatus{}, errNoNamespaces
-		}
+	how, err := w.keeping()
+	if err != nil {
+		return commandStatus{}, err
 	}
-	if w.opt.Private {
-		how.workspace, how.home = w.dir, os.Getenv("HOME")
-	}
-	cmd := keeperCommand(how, w.opt.NoNetwork, argv)
+	cmd := keeperCommand(how, argv)
 	cmd.Env, cmd.Dir = env, w.dir
 	cmd.Stdout, cmd.Stderr = p.outW, p.outW
 	cmd.ExtraFiles = []*os.File{p.controlR, p.statusW}

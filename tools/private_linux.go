@@ -25,7 +25,8 @@ var plainDevices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 // hideHost leaves of the file system only what a command needs: the workspace
 // as it is, the rest read-only and without what belongs to others. It runs in
 // the keeper, in a mount namespace with a /proc of its own.
-func hideHost(workspace, home string) error {
+func hideHost(k keeping) error {
+	workspace := k.Workspace
 	keep, err := unix.Open(workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("opening the workspace: %w", err)
@@ -34,11 +35,17 @@ func hideHost(workspace, home string) error {
 	if err := unix.MountSetattr(-1, "/", unix.AT_RECURSIVE, readOnly); err != nil {
 		return fmt.Errorf("making the file system read-only: %w", err)
 	}
-	for _, dir := range hiddenDirs(workspace, home) {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+	for _, dir := range hiddenDirs(append([]string{"/tmp", "/var/tmp", "/run", k.Home, filepath.Dir(workspace)}, k.Hidden...)) {
+		info, err := os.Stat(dir)
+		switch {
+		case err != nil:
 			continue // it was inside one that is hidden now
+		case info.IsDir():
+			err = cover(dir, "1777")
+		default:
+			err = coverFile(dir)
 		}
-		if err := cover(dir, "1777"); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -61,10 +68,9 @@ func hideHost(workspace, home string) error {
 	return dropPowers()
 }
 
-// hiddenDirs are the folders that hold what belongs to others, outer ones
-// first.
-func hiddenDirs(workspace, home string) []string {
-	dirs := []string{"/tmp", "/var/tmp", "/run", home, filepath.Dir(workspace)}
+// hiddenDirs are the folders and files that hold what belongs to others, outer
+// ones first, links resolved.
+func hiddenDirs(dirs []string) []string {
 	for i, dir := range dirs {
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
 			dirs[i] = real
@@ -80,6 +86,14 @@ func hiddenDirs(workspace, home string) []string {
 func cover(dir, mode string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256m,mode="+mode); err != nil {
 		return fmt.Errorf("hiding %s: %w", dir, err)
+	}
+	return nil
+}
+
+// coverFile puts the null device over a file.
+func coverFile(name string) error {
+	if err := unix.Mount("/dev/null", name, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("hiding %s: %w", name, err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -60,11 +61,21 @@ const (
 )
 
 func init() {
-	if len(os.Args) > 3 && os.Args[0] == keeperName {
-		closeOnExec()
-		runKeeper(keeping{isolation(os.Args[1]), os.Args[2], os.Args[3]}, os.Args[4:])
-		syscall.Exit(0) // not os.Exit, whose hooks may write to the command's output
+	if len(os.Args) < 2 || os.Args[0] != keeperName && os.Args[0] != limiterName {
+		return
 	}
+	var how keeping
+	err := json.Unmarshal([]byte(os.Args[1]), &how)
+	switch {
+	case err != nil:
+		report("error " + err.Error())
+	case os.Args[0] == limiterName:
+		runLimited(how.Limits, os.Args[2:])
+	default:
+		closeOnExec()
+		runKeeper(how, os.Args[2:])
+	}
+	syscall.Exit(0) // not os.Exit, whose hooks may write to the command's output
 }
 
 // closeOnExec keeps everything but the three standard descriptors from the
@@ -87,7 +98,7 @@ var bestIsolation = sync.OnceValue(func() isolation {
 		if level == isolateUser && os.Geteuid() == 0 {
 			continue // one mapped id is not what root's commands expect
 		}
-		cmd := keeperCommand(keeping{level: level}, false, nil)
+		cmd := keeperCommand(keeping{Level: level}, nil)
 		if cmd.Run() == nil {
 			return level
 		}
@@ -98,36 +109,31 @@ var bestIsolation = sync.OnceValue(func() isolation {
 	return isolateReaper
 })
 
-// keeping says how a keeper isolates its command.
-type keeping struct {
-	level isolation
-	// workspace is set for private commands, and home is the worker's then.
-	workspace, home string
-}
-
 // keeperCommand is a keeper that runs argv; without argv it only tries whether
 // its isolation works.
-func keeperCommand(k keeping, noNetwork bool, argv []string) *exec.Cmd {
-	level := k.level
+func keeperCommand(k keeping, argv []string) *exec.Cmd {
 	cmd := &exec.Cmd{
 		Path:        "/proc/self/exe",
-		Args:        append([]string{keeperName, string(level), k.workspace, k.home}, argv...),
+		Args:        append([]string{keeperName, string(mustJSON(k))}, argv...),
 		Env:         []string{},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	switch level {
+	switch k.Level {
 	case isolateUser:
 		attr := cmd.SysProcAttr
 		attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
 		// An ordinary user's powers in the namespace would end with the exec of
 		// the keeper, which needs them; it drops them before it starts the shell.
-		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP}
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
 	case isolatePID:
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
 	}
-	if noNetwork {
+	if k.Workspace != "" {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWIPC
+	}
+	if k.NoNetwork {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
 	}
 	return cmd
@@ -145,7 +151,7 @@ func runKeeper(how keeping, argv []string) {
 	runtime.LockOSThread()
 	// Handlers, not "ignore": that would be inherited.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
-	if how.level != isolateReaper {
+	if how.Level != isolateReaper {
 		if err := how.isolate(); err != nil {
 			report("error " + err.Error())
 			syscall.Exit(1)
@@ -165,6 +171,7 @@ func runKeeper(how keeping, argv []string) {
 		report("error " + err.Error())
 		return
 	}
+	argv = how.limited(argv)
 	pid, err := syscall.ForkExec(argv[0], argv[1:], &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -184,10 +191,13 @@ func report(line string) { _, _ = unix.Write(keeperStatus, []byte(line)) }
 
 // isolate arranges this namespace's file system.
 func (k keeping) isolate() error {
-	if err := ownProc(); err != nil || k.workspace == "" {
+	if k.NoNetwork {
+		_ = loopbackUp() // without it commands cannot talk to themselves, no more
+	}
+	if err := ownProc(); err != nil || k.Workspace == "" {
 		return err
 	}
-	return hideHost(k.workspace, k.home)
+	return hideHost(k)
 }
 
 // ownProc shows only this namespace's processes under /proc.

@@ -10,12 +10,6 @@ import (
 // has one that keeps this package's promises.
 type isolation string
 
-// keeping says how a keeper isolates its command.
-type keeping struct {
-	level           isolation
-	workspace, home string
-}
-
 const isolateReaper isolation = "reaper"
 
 // Isolation says how this host lets commands be kept apart; "" outside Linux.
@@ -24,7 +18,7 @@ func Isolation() string { return "" }
 func bestIsolation() isolation { return "" }
 
 // keeperCommand gives a command that cannot start: bash needs Linux.
-func keeperCommand(keeping, bool, []string) *exec.Cmd {
+func keeperCommand(keeping, []string) *exec.Cmd {
 	return &exec.Cmd{Err: exec.ErrNotFound}
 }
 

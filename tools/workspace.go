@@ -41,7 +41,11 @@ type Options struct {
 	// setuid programs have none. It needs namespaces, see [Isolation]; where
 	// the kernel allows none, bash refuses to run.
 	Private bool
-	// NoNetwork starts commands without a network; it needs namespaces too.
+	// Hidden are further files and folders that private commands do not see,
+	// such as key files: files are empty to them, and so are folders.
+	Hidden []string
+	// NoNetwork leaves commands only a loopback interface that nothing else is
+	// on; it needs namespaces too.
 	NoNetwork bool
 	// CommandPrefix is text that runs in the shell before each command.
 	CommandPrefix string
@@ -63,11 +67,26 @@ type Limits struct {
 	// OutputBytes is how much of a command's output is kept in its file; the
 	// rest is counted and dropped. 0: 64 MiB.
 	OutputBytes int64
+	// Command bounds the processes of a command.
+	Command CommandLimits
 	// SearchTime bounds one grep or find; 0: 1 minute.
 	SearchTime time.Duration
 	// ImagePixels is the largest image, width times height, that is decoded;
 	// 0: 25 million. One image is decoded at a time.
 	ImagePixels int64
+}
+
+// CommandLimits are limits of the operating system for each process of a
+// command, in its children too; 0 is without limit.
+type CommandLimits struct {
+	// FileBytes is the largest file that a process may write.
+	FileBytes int64
+	// MemoryBytes is the address space of one process. Programs that reserve
+	// much more than they use (Go, Java, Node) need some GiB.
+	MemoryBytes int64
+	// Processes is how many processes and threads the user may have. The
+	// kernel counts those of the whole user and does not hold root to it.
+	Processes int64
 }
 
 // DefaultEnv is the environment of commands when Options.Env is nil.
@@ -148,6 +167,41 @@ func (w *Workspace) Close() error {
 	}
 	w.closed = true
 	return w.root.Close()
+}
+
+// Remove removes a workspace with all that is in it, folders included that a
+// command has closed to their owner. A folder that does not exist is no error.
+func Remove(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil {
+		return nil
+	}
+	if info, statErr := os.Lstat(dir); statErr == nil && info.IsDir() {
+		_ = os.Chmod(dir, 0o700)
+	}
+	root, openErr := os.OpenRoot(dir)
+	if openErr != nil {
+		return err
+	}
+	openFolders(root, maxDepth)
+	root.Close()
+	return os.RemoveAll(dir)
+}
+
+// openFolders lets the owner into every folder below root.
+func openFolders(root *os.Root, depth int) {
+	_ = root.Chmod(".", 0o700)
+	entries, _ := readDir(root)
+	for _, e := range entries {
+		if !e.IsDir() || depth == 0 {
+			continue
+		}
+		_ = root.Chmod(e.Name(), 0o700)
+		if sub, err := root.OpenRoot(e.Name()); err == nil {
+			openFolders(sub, depth-1)
+			sub.Close()
+		}
+	}
 }
 
 // Names lists the built-in tools.

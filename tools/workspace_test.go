@@ -126,3 +126,49 @@ func TestFuncRefusesWhatIsNoTool(t *testing.T) {
 		t.Errorf("got %v, %v", r, err)
 	}
 }
+
+// TestRemoveOpensClosedFolders: an ordinary worker gets rid of folders that a
+// command closed, and leaves what links lead to.
+func TestRemoveOpensClosedFolders(t *testing.T) {
+	base := t.TempDir()
+	dir, other := base+"/ws", base+"/other"
+	for _, d := range []string{dir + "/a/b", other} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{dir + "/a/b/f", other + "/f"} {
+		if err := os.WriteFile(f, nil, 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(other, dir+"/a/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{dir + "/a/b", dir + "/a", dir} {
+		if err := os.Chmod(d, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		// Root enters anyway; the test of the rule is that of an ordinary user.
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		openFolders(root, maxDepth)
+		root.Close()
+		if info, err := os.Stat(dir + "/a/b"); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+	}
+	if err := Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(other + "/f"); err != nil {
+		t.Error(err)
+	}
+	if err := Remove(dir); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}

@@ -54,6 +54,7 @@ func (a *Agents) Close() error {
 
 // Worker is the configured worker's Config.
 func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
+	a.warnOfBash()
 	w := a.cfg.Worker
 	ttl := a.cfg.EphemeralTTL
 	if ttl == 0 {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/pi-worker/pi-worker/config"
 	"github.com/pi-worker/pi-worker/loop"
@@ -21,7 +23,11 @@ func (a *Agents) tools(p config.Profile, id string) (list []loop.Tool, closeTool
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the workspace: %w", err)
 	}
-	ws, err := tools.Open(dir, nil)
+	opt, err := a.toolOptions(p, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	ws, err := tools.Open(dir, opt)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,6 +35,79 @@ func (a *Agents) tools(p config.Profile, id string) (list []loop.Tool, closeTool
 		return nil, nil, errors.Join(err, ws.Close())
 	}
 	return list, ws.Close, nil
+}
+
+// ErrKeyInEnv says that a profile's bash.env would give the worker's keys to
+// commands.
+var ErrKeyInEnv = errors.New("bash.env passes on a key of the worker")
+
+// toolOptions are those of a profile's tools in the workspace dir.
+func (a *Agents) toolOptions(p config.Profile, dir string) (*tools.Options, error) {
+	b := p.Bash
+	if err := a.checkEnv(b.Env); err != nil {
+		return nil, fmt.Errorf("agent %q: %w", p.Name, err)
+	}
+	wrapper := make([]string, 0, len(b.Wrapper))
+	for _, word := range b.Wrapper {
+		wrapper = append(wrapper, strings.ReplaceAll(word, "{workspace}", dir))
+	}
+	return &tools.Options{
+		Env: append([]string{}, b.Env...), BashTimeout: b.Timeout, BashMaxTimeout: b.MaxTimeout, Wrapper: wrapper,
+		Private: b.IsPrivate(), NoNetwork: !b.HasNetwork(), Hidden: a.keyFiles(),
+		NoImages: len(p.Input) > 0 && !slices.Contains(p.Input, "image"),
+		Limits: tools.Limits{Command: tools.CommandLimits{
+			FileBytes: int64(b.MaxFile), MemoryBytes: int64(b.MaxMemory), Processes: b.MaxProcesses,
+		}},
+	}, nil
+}
+
+// checkEnv refuses variables that hold keys of the worker.
+func (a *Agents) checkEnv(env []string) error {
+	for _, entry := range env {
+		name, _, fixed := strings.Cut(entry, "=")
+		if fixed {
+			continue
+		}
+		isKey := strings.HasPrefix(name, "PI_") || name == "NATS_URL"
+		for _, p := range a.cfg.Agents {
+			isKey = isKey || name == p.APIKeyEnv
+		}
+		if isKey {
+			return fmt.Errorf("%w: %s", ErrKeyInEnv, name)
+		}
+	}
+	return nil
+}
+
+// keyFiles are the files of the configuration that hold keys, itself included.
+func (a *Agents) keyFiles() []string {
+	files := []string{a.cfg.File(), a.cfg.NATS.Creds, a.cfg.NATS.NKey, a.cfg.NATS.TLS.Key}
+	for _, p := range a.cfg.Agents {
+		files = append(files, p.APIKeyFile)
+	}
+	var out []string
+	for _, file := range files {
+		if file == "" {
+			continue
+		}
+		if abs, err := filepath.Abs(file); err == nil {
+			out = append(out, abs)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// warnOfBash says at the start that commands will be refused, and why.
+func (a *Agents) warnOfBash() {
+	if tools.Isolation() != "reaper" {
+		return
+	}
+	for name, p := range a.cfg.Agents {
+		if slices.Contains(p.Tools, "bash") && (p.Bash.IsPrivate() || !p.Bash.HasNetwork()) {
+			a.log.Warn("bash will refuse to run: this host gives no namespaces; see bash.private and bash.network", "agent", name)
+		}
+	}
 }
 
 // workspace gives the folder of a session's files. A temporary one stays
@@ -59,7 +138,7 @@ func (a *Agents) left(id string) {
 	if dir == "" {
 		return
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := tools.Remove(dir); err != nil {
 		a.log.Warn("removing a workspace", "session", id, "error", err)
 	}
 }

@@ -146,6 +146,10 @@ func (t *scriptedTool) begin(ctx context.Context, call loop.Call) (n int, cs *ca
 	p.mu.Lock()
 	p.executed[t.t.Name]++
 	n = p.executed[t.t.Name]
+	if len(t.t.Calls) == 0 {
+		p.faults = append(p.faults, fmt.Sprintf("tool %s was executed and has no calls", t.t.Name))
+		t.t.Calls = []callScript{{}}
+	}
 	cs = &t.t.Calls[min(n, len(t.t.Calls))-1]
 	for _, s := range cs.Steps {
 		st.sleep += s.SleepMS

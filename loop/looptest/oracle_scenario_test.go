@@ -254,9 +254,6 @@ func (s *scenario) check() error {
 	}
 	for i := range s.Tools {
 		t := &s.Tools[i]
-		if len(t.Calls) == 0 {
-			return fmt.Errorf("tool %s has no calls", t.Name)
-		}
 		for _, c := range t.Calls {
 			if c.OnAbort != "" && c.OnAbort != "reject" {
 				return fmt.Errorf("tool %s: unknown onAbort %q", t.Name, c.OnAbort)

@@ -107,3 +107,27 @@ func TestAbortOfWaitingPromptSettlesIt(t *testing.T) {
 	b.wantUsers("s1", "second")
 	b.check("s1")
 }
+
+// Found by internal/chaos: the abort that ended a run moved the cursor over
+// aborts that it had passed by, and they were swept away without a word.
+func TestAbortBeforeTheOneThatEndsTheRunHasAnOutcome(t *testing.T) {
+	b := newBench(t, benchOptions{answers: []looptest.Answer{callWork}})
+	s := newStepping()
+	b.start("w1", s.agent())
+	b.say("s1", subjects.KindPrompt, "begin")
+	<-s.started
+	ack, err := b.env.JS.Publish(b.Context(), subjects.Names{}.Input("s1", subjects.KindAbort), []byte(`{"queue":"burn"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.abort("s1", "keep")
+	b.wantOutcomes(b.settle("s1", 1), loop.OutcomeAborted)
+	b.inboxEmpty("s1")
+	b.check("s1")
+	for _, ev := range b.events("s1") {
+		if r, ok := ev.(*loop.InputReturned); ok && r.Seq == ack.Sequence && r.Reason == "dead_letter" {
+			return
+		}
+	}
+	t.Errorf("the malformed abort has no outcome:\n%s", b.dump("s1"))
+}

@@ -21,6 +21,9 @@ func (r *run) settle(fault error) error {
 	if abort := r.abort; abort != nil {
 		r.o.obeyed = abort.Ref.Seq
 		if !wantsQueue(abort) {
+			if err := r.o.passAborts(r.o.ctx, abort); err != nil {
+				return err
+			}
 			spent = append(spent, abort)
 		}
 		// Otherwise it is spent after the queue, which comes after this run's

@@ -20,7 +20,6 @@ func TestHarnessRefusesWhatItDoesNotKnow(t *testing.T) {
 		`"options":{"parallelism":2}}`,
 		`"tools":[{"name":"t","calls":[{"steps":[{"dance":1}]}]}]}`,
 		`"tools":[{"name":"t","calls":[{"steps":[],"onAbort":"shrug"}]}]}`,
-		`"tools":[{"name":"t","calls":[]}]}`,
 		`"actions":[{"when":{},"do":"abort"}]}`,
 		`"actions":[{"when":{"tool":{"tool":"t","moon":1}},"do":"abort"}]}`,
 		`"hooks":{"steering":[{"toss":"x"}]}}`,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -136,9 +137,26 @@ func readDir(dir *os.Root) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	defer f.Close()
-	entries, err := f.ReadDir(-1)
+	plain, err := withoutRoot(f)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	entries, err := plain.ReadDir(-1)
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, err
+}
+
+// withoutRoot is the same directory as a file that does not know its root. One
+// that does examines every entry when it is listed, which takes most of a
+// walk's time; this one asks only where the file system gives no types, by a
+// name that leads to the open directory and nowhere else.
+func withoutRoot(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "/proc/self/fd/"+strconv.Itoa(fd)), nil
 }
 
 func (k *walker) noteUnreadable(p string) {

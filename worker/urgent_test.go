@@ -16,11 +16,21 @@ import (
 // behind it are answered with the reason, and the model sees the steer next.
 func TestUrgentSteerCancelsCallsNotStarted(t *testing.T) {
 	three := looptest.Calls(looptest.Call{Name: "work"}, looptest.Call{Name: "work"}, looptest.Call{Name: "work"})
-	for urgency, ran := range map[string]int32{"interrupt": 1, "normal": 3, "": 3} {
-		t.Run("urgency "+urgency, func(t *testing.T) {
+	for _, c := range []struct {
+		urgency string
+		mode    loop.ExecutionMode
+		ran     int32
+	}{
+		{"interrupt", loop.ExecutionSequential, 1},
+		{"interrupt", loop.ExecutionParallel, 3}, // all have begun
+		{"normal", loop.ExecutionSequential, 3},
+		{"", loop.ExecutionSequential, 3},
+	} {
+		urgency, ran := c.urgency, c.ran
+		t.Run("urgency "+urgency+" "+string(c.mode), func(t *testing.T) {
 			b := newBench(t, benchOptions{answers: []looptest.Answer{three, looptest.Text("steered")}})
 			s := newStepping()
-			b.start("w1", withAgent(Agent{Tools: []loop.Tool{s.tool}, ToolExecution: loop.ExecutionSequential}))
+			b.start("w1", withAgent(Agent{Tools: []loop.Tool{s.tool}, ToolExecution: c.mode}))
 			b.say("s1", subjects.KindPrompt, "begin")
 			<-s.started
 			steer := &session.Input{Message: loop.NewUserText("stop that")}

@@ -55,6 +55,10 @@ var table = map[string]rule{
 		ours:   []string{"internal/chaos/check", "internal/chaos/proxy", "internal/wire", "internal/session", "worker", "client", "subjects", "config", "loop", "loop/openai", "loop/looptest"},
 		theirs: []string{natsServer, natsGo},
 	},
+	"internal/bench": {
+		ours:   []string{"internal/wire", "internal/session", "worker", "client", "subjects", "config", "loop"},
+		theirs: []string{natsGo, natsServer},
+	},
 	"internal/chaos/check": {ours: []string{"loop"}},
 	"internal/chaos/proxy": {},
 

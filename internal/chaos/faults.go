@@ -236,6 +236,7 @@ var malformed = map[string][]string{
 	"steer":    {`{"message":[]}`, `{}`},
 	"followup": {`{"options":{"agent":3},"message":"x"}`},
 	"abort":    {`{"queue":"burn"}`, `{`},
+	"queue":    {`{"op":"burn","target":"x"}`, "cancel"},
 }
 
 // strangers delete what is not theirs and talk nonsense.

@@ -113,7 +113,7 @@ func parseOptions(args []string, errOut io.Writer) (*options, error) {
 	fs.IntVar(&o.seconds, "seconds", 0, "how long faults happen and inputs are published; 0: until -prompts are settled, or 20")
 	fs.Uint64Var(&o.seed, "seed", 1, "chooses what happens when")
 	fs.StringVar(&faults, "faults", "all", "comma-separated: none, all, "+strings.Join(faultNames, ", "))
-	fs.StringVar(&inputs, "inputs", "", "what is published: prompt, steer, followup, abort; default all, prompt alone without faults")
+	fs.StringVar(&inputs, "inputs", "", "what is published: prompt, steer, followup, abort, cancel, edit; default all, prompt alone without faults")
 	fs.IntVar(&o.sessions, "sessions", 24, "number of sessions")
 	fs.IntVar(&o.workers, "workers", 3, "number of worker processes")
 	fs.IntVar(&o.nodes, "nodes", 1, "NATS servers: 1 or 3")
@@ -164,7 +164,7 @@ func (o *options) check(faults, inputs string) error {
 	case len(o.faults) == 0:
 		o.inputs = []string{"prompt"}
 	default:
-		o.inputs = []string{"prompt", "steer", "followup", "abort"}
+		o.inputs = []string{"prompt", "steer", "followup", "abort", "cancel", "edit"}
 	}
 	if o.seconds == 0 && (o.prompts == 0 || len(o.faults) > 0) {
 		o.seconds = 20

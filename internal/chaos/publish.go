@@ -69,7 +69,7 @@ func (p *publishers) run(ctx, until context.Context) {
 // session is one user.
 func (p *publishers) session(ctx, until context.Context, n int, rng *rand.Rand) {
 	others := slices.DeleteFunc(slices.Clone(p.o.inputs), func(k string) bool { return k == "prompt" })
-	prompts := 0
+	prompts, last := 0, "none"
 	for i := 0; until.Err() == nil && (p.o.prompts == 0 || prompts < p.o.prompts); i++ {
 		kind := "prompt"
 		late := false
@@ -90,11 +90,20 @@ func (p *publishers) session(ctx, until context.Context, n int, rng *rand.Rand) 
 		if rng.IntN(3) == 0 {
 			opts.Agent = "other"
 		}
-		queue := []string{session.QueueKeep, session.QueueDrop, session.QueueReturn}[rng.IntN(3)]
+		how := how{
+			options: opts,
+			queue:   []string{session.QueueKeep, session.QueueDrop, session.QueueReturn}[rng.IntN(3)],
+			change:  session.QueueOptions{Op: kind, Target: last},
+		}
+		if kind == "cancel" || kind == "edit" {
+			in.Kind = string(subjects.KindQueue)
+		} else if kind != "abort" && rng.IntN(2) == 0 {
+			last = in.ID // the one that will be cancelled or edited
+		}
 		p.add(in)
-		p.send(ctx, in, opts, queue)
+		p.send(ctx, in, how)
 		if p.o.seconds > 0 && rng.IntN(20) == 0 {
-			p.send(ctx, in, opts, queue) // once more, as after a lost answer
+			p.send(ctx, in, how) // once more, as after a lost answer
 		}
 	}
 }
@@ -133,10 +142,17 @@ func (p *publishers) acked(in *check.Input, seq uint64) {
 	}
 }
 
+// how is what an input says besides its text.
+type how struct {
+	options session.InputOptions
+	queue   string // of an abort
+	change  session.QueueOptions
+}
+
 // send publishes until the broker has said that it has it.
-func (p *publishers) send(ctx context.Context, in *check.Input, opts session.InputOptions, queue string) {
+func (p *publishers) send(ctx context.Context, in *check.Input, h how) {
 	for ctx.Err() == nil {
-		seq, err := p.publish(ctx, in, opts, queue)
+		seq, err := p.publish(ctx, in, h)
 		if err == nil {
 			p.acked(in, seq)
 			return
@@ -152,11 +168,19 @@ func (p *publishers) send(ctx context.Context, in *check.Input, opts session.Inp
 	}
 }
 
-func (p *publishers) publish(ctx context.Context, in *check.Input, opts session.InputOptions, queue string) (uint64, error) {
+func (p *publishers) publish(ctx context.Context, in *check.Input, h how) (uint64, error) {
 	if in.Kind == "abort" {
 		got, err := p.store.Publish(ctx, in.Session, subjects.KindAbort, &session.Input{
-			ID: in.ID, Abort: session.AbortOptions{Queue: queue},
+			ID: in.ID, Abort: session.AbortOptions{Queue: h.queue},
 		})
+		return got.Seq, err
+	}
+	if in.Kind == string(subjects.KindQueue) {
+		change := &session.Input{ID: in.ID, Queue: h.change}
+		if h.change.Op == session.OpEdit {
+			change.Message = loop.NewUserText(in.Text)
+		}
+		got, err := p.store.Publish(ctx, in.Session, subjects.KindQueue, change)
 		return got.Seq, err
 	}
 	send := p.client.Prompt
@@ -166,7 +190,7 @@ func (p *publishers) publish(ctx context.Context, in *check.Input, opts session.
 	case "followup":
 		send = p.client.FollowUp
 	}
-	got, err := send(ctx, in.Session, loop.NewUserText(in.Text), &client.InputOptions{ID: in.ID, Agent: opts.Agent})
+	got, err := send(ctx, in.Session, loop.NewUserText(in.Text), &client.InputOptions{ID: in.ID, Agent: h.options.Agent})
 	if err != nil {
 		return 0, err
 	}

@@ -26,7 +26,7 @@ type Record struct {
 // Input is what somebody asked for, and what the broker said to it.
 type Input struct {
 	Session string
-	Kind    string // prompt, steer, followup, abort
+	Kind    string // prompt, steer, followup, abort, queue
 	ID      string // "" if a stranger gave none
 	Text    string // of its message
 	// Seqs are the inbox sequences under which the broker acknowledged it;

@@ -76,7 +76,7 @@ func (l *ledger) count(r *Report, lg *log, u *use, dead []uint64) {
 		if !slices.Contains(dead, u.seq) {
 			r.violate("session %s: %s:%d is dead, and no letter says so", lg.session, u.kind, u.seq)
 		}
-	case u.kind != "abort":
+	case hasMessage(u.kind):
 		r.Returned++
 		if u.kind == "prompt" && settled != 1 {
 			r.violate("session %s: prompt:%d was returned and settled %d times", lg.session, u.seq, settled)

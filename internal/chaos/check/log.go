@@ -61,13 +61,14 @@ type log struct {
 	settled map[uint64]int
 	began   map[uint64]bool // runs by the sequence of their prompt
 	calls   map[string]*call
+	edits   map[uint64]string // texts that were put in the place of an input's
 }
 
 func newLog(r *Report, known *ledger, id string, kills []Kill) *log {
 	return &log{
 		r: r, known: known, session: id, kills: kills, transcript: &loop.Transcript{},
 		epochs: map[string]bool{}, uses: map[uint64]*use{}, cursors: map[string]uint64{},
-		settled: map[uint64]int{}, began: map[uint64]bool{}, calls: map[string]*call{},
+		settled: map[uint64]int{}, began: map[uint64]bool{}, calls: map[string]*call{}, edits: map[uint64]string{},
 	}
 }
 
@@ -181,6 +182,7 @@ func (l *log) consume(rec *Record, evs []loop.Event) []*use {
 	var infos []struct {
 		ID       string `json:"id"`
 		Returned bool   `json:"returned"`
+		Early    bool   `json:"early"` // out of its turn: a cancelled one
 	}
 	if info := get(rec.Header, "Pi-Input-Info"); info != "" {
 		if err := json.Unmarshal([]byte(info), &infos); err != nil {
@@ -197,11 +199,15 @@ func (l *log) consume(rec *Record, evs []loop.Event) []*use {
 	for i, item := range strings.Split(list, ",") {
 		kind, num, _ := strings.Cut(item, ":")
 		u := &use{kind: kind, seq: number(num), times: 1}
+		early := false
 		if i < len(infos) {
-			u.id = infos[i].ID
+			u.id, early = infos[i].ID, infos[i].Early
 		}
 		u.reason = reasons[u.seq]
-		u.delivered = u.reason == "" && kind != "abort"
+		u.delivered = u.reason == "" && hasMessage(kind)
+		if early && u.delivered {
+			l.violate(rec, "%s is delivered out of its turn", item)
+		}
 		if u.delivered && i < len(infos) && infos[i].Returned {
 			l.violate(rec, "%s is marked as returned, and no event says so", item)
 		}
@@ -211,16 +217,21 @@ func (l *log) consume(rec *Record, evs []loop.Event) []*use {
 		} else {
 			l.uses[u.seq] = u
 		}
-		if u.seq <= l.cursors[kind] {
-			l.violate(rec, "%s is consumed after %s:%d", item, kind, l.cursors[kind])
+		if !early {
+			if u.seq <= l.cursors[kind] {
+				l.violate(rec, "%s is consumed after %s:%d", item, kind, l.cursors[kind])
+			}
+			l.cursors[kind] = max(l.cursors[kind], u.seq)
 		}
-		l.cursors[kind] = max(l.cursors[kind], u.seq)
 		if u.delivered {
 			refs = append(refs, u)
 		}
 	}
 	return refs
 }
+
+// hasMessage names the kinds of inputs that can become a message.
+func hasMessage(kind string) bool { return kind == "prompt" || kind == "steer" || kind == "followup" }
 
 // event follows the runs: never two at once, each settled once.
 func (l *log) event(rec *Record, ev loop.Event, i int, refs []*use) {
@@ -237,6 +248,7 @@ func (l *log) event(rec *Record, ev loop.Event, i int, refs []*use) {
 		if l.uses[ev.Seq] == nil {
 			l.violate(rec, "input_returned for %s:%d, which the record does not consume", ev.Kind, ev.Seq)
 		}
+		l.edited(ev)
 		return
 	case *loop.AgentStart:
 		l.start(rec, refs)
@@ -317,11 +329,37 @@ func (l *log) said(rec *Record, m *loop.UserMessage, refs []*use) {
 		if in == nil {
 			in = l.known.byID[key(l.session, u.id)]
 		}
-		if in == nil || in.Text == text {
+		if in == nil {
+			return
+		}
+		want, edited := l.edits[u.seq]
+		if !edited {
+			want = in.Text
+		}
+		if text == want {
 			return
 		}
 	}
 	l.violate(rec, "message %.60q is of no input that the record consumes", text)
+}
+
+// edited notes a message that takes the place of an input's.
+func (l *log) edited(ev *loop.InputReturned) {
+	if ev.Kind != "queue" || ev.Reason != "done" || len(ev.Input) == 0 {
+		return
+	}
+	var change struct {
+		Seq     uint64          `json:"seq"`
+		Message json.RawMessage `json:"message"`
+	}
+	if json.Unmarshal(ev.Input, &change) != nil {
+		return
+	}
+	if m, err := loop.ParseMessage(change.Message); err == nil {
+		if u, ok := m.(*loop.UserMessage); ok {
+			l.edits[change.Seq] = userText(u)
+		}
+	}
 }
 
 func userText(m *loop.UserMessage) string {

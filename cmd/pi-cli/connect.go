@@ -55,6 +55,8 @@ func (f *serverFlags) options(n config.NATS) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name("pi-cli"), nats.Timeout(f.connectTimeout),
 		nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
+		// A server that is frozen, or cut off, is noticed after 15 s, not 4 minutes.
+		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
 	}
 	if n.Creds != "" {
 		opts = append(opts, nats.UserCredentials(n.Creds))

@@ -17,6 +17,8 @@ import (
 
 func (a *app) psCommand() *cobra.Command {
 	var asJSON bool
+	var sort string
+	var states []string
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the fleet's sessions: state, worker, turn, age",
@@ -24,13 +26,21 @@ func (a *app) psCommand() *cobra.Command {
 last progress. A session is lost when its worker has not been heard of for 30
 seconds; another worker takes it over.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.ps(cmd.Context(), asJSON) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.ps(cmd.Context(), asJSON, sort, states) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON a line")
+	cmd.Flags().StringVar(&sort, "sort", "state", "order: "+sortNames())
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only sessions in these states: running, waiting, idle, lost")
 	return cmd
 }
 
-func (a *app) ps(ctx context.Context, asJSON bool) error {
+func (a *app) ps(ctx context.Context, asJSON bool, sort string, states []string) error {
+	if _, err := inStates(nil, states); err != nil {
+		return err
+	}
+	if err := sortSessions(nil, sort); err != nil {
+		return err
+	}
 	c, closeAll, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -42,13 +52,12 @@ func (a *app) ps(ctx context.Context, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(sessions, func(x, y *client.SessionInfo) int {
-		return cmp.Or(
-			cmp.Compare(stateRank(x.State), stateRank(y.State)),
-			y.Updated.Compare(x.Updated),
-			cmp.Compare(x.Session, y.Session),
-		)
-	})
+	if sessions, err = inStates(sessions, states); err != nil {
+		return err
+	}
+	if err := sortSessions(sessions, sort); err != nil {
+		return err
+	}
 	if !asJSON {
 		return writeSessions(a.out, sessions, time.Now())
 	}

@@ -26,6 +26,8 @@ const (
 	xterm      = "golang.org/x/term"
 	xtext      = "golang.org/x/text"
 	charm      = "charm.land"
+	containers = "github.com/testcontainers/testcontainers-go"
+	moby       = "github.com/moby/moby"
 	runewidth  = "github.com/mattn/go-runewidth"
 )
 
@@ -61,6 +63,10 @@ var table = map[string]rule{
 	},
 	"internal/chaos/check": {ours: []string{"loop"}},
 	"internal/chaos/proxy": {},
+
+	// Tests alone: the broker's configurations tried, and the product in containers.
+	"deploy/nats":          {ours: []string{"client", "worker"}},
+	"internal/integration": {ours: []string{"client"}, theirs: []string{containers, moby}},
 
 	// internal/wire makes what both commands need from a configuration.
 	"internal/wire": {

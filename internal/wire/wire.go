@@ -35,6 +35,8 @@ func Connect(cfg config.NATS, name string, log *slog.Logger) (*nats.Conn, error)
 	opts := []nats.Option{
 		nats.Name(name), nats.Timeout(connectTimeout),
 		nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
+		// A server that is frozen, or cut off, is noticed after 15 s, not 4 minutes.
+		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.ReconnectBufSize(-1), // a publish either reaches the server or fails
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {

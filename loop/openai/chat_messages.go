@@ -135,12 +135,13 @@ func (m *Model) chatAssistant(a *assistant) (chatMessage, bool) {
 	}
 	msg.text = strings.Join(texts, "")
 	msg.noText = msg.text == ""
-	if len(thoughts) > 0 {
+	drop := m.compat.noThoughts || m.noThoughts.Load()
+	if len(thoughts) > 0 && !drop {
 		m.chatThoughts(&msg, signature, thoughts, texts)
 	}
 	for _, d := range callDetails(a.calls) {
 		same := func(have json.RawMessage) bool { return bytes.Equal(have, d) }
-		if !slices.ContainsFunc(msg.details, same) {
+		if !drop && !slices.ContainsFunc(msg.details, same) {
 			msg.details = append(msg.details, d)
 		}
 	}

@@ -46,6 +46,9 @@ type Compat struct {
 	ThinkingFormat string `json:"thinkingFormat,omitempty"`
 	// CacheControlFormat "anthropic" marks what should be cached.
 	CacheControlFormat string `json:"cacheControlFormat,omitempty"`
+	// RefusesReasoning leaves earlier thinking out of requests. Without it that
+	// is learned from the first refusal (Chat Completions).
+	RefusesReasoning *bool `json:"refusesReasoning,omitempty"`
 	// ReasoningDetails keeps OpenRouter's reasoning_details and sends them
 	// back as they came.
 	ReasoningDetails *bool `json:"reasoningDetails,omitempty"`
@@ -72,7 +75,7 @@ type compat struct {
 	store, developer, effort, usage, strict, longCache bool
 	resultName, bridge, thinkingText, reasoningContent bool
 	mistralIDs, encrypted, details, affinity, session  bool
-	zaiToolStream, endsWithoutFinish                   bool
+	zaiToolStream, endsWithoutFinish, noThoughts       bool
 	maxTokens, thinking, cacheControl, keyHeader       string
 	openRouter, vercel                                 json.RawMessage
 }
@@ -231,7 +234,7 @@ func (s *Compat) over(c *compat) {
 		{s.RequiresMistralToolIDs, &c.mistralIDs}, {s.RequiresEncryptedReasoning, &c.encrypted},
 		{s.ReasoningDetails, &c.details}, {s.SendSessionAffinityHeaders, &c.affinity},
 		{s.SendSessionIDHeader, &c.session}, {s.ZAIToolStream, &c.zaiToolStream},
-		{s.EndsWithoutFinish, &c.endsWithoutFinish},
+		{s.EndsWithoutFinish, &c.endsWithoutFinish}, {s.RefusesReasoning, &c.noThoughts},
 	} {
 		if f.set != nil {
 			*f.to = *f.set

@@ -71,6 +71,8 @@ type Model struct {
 	limiter *Limiter
 	// noUsage is set when the server refused the wish for usage.
 	noUsage atomic.Bool
+	// noThoughts is set when it refused earlier thinking.
+	noThoughts atomic.Bool
 }
 
 var _ loop.Model = (*Model)(nil)

@@ -110,6 +110,7 @@ func TestRetryAfterDate(t *testing.T) {
 }
 
 func TestOverflowTexts(t *testing.T) {
+	seen := map[string]bool{}
 	for _, text := range []string{
 		"This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
 		"Your input exceeds the context window of this model. Please adjust your input and try again.",
@@ -123,9 +124,25 @@ func TestOverflowTexts(t *testing.T) {
 		"tokens to keep from the initial prompt is greater than the context length",
 		"Your request exceeded model token limit: 8192",
 		"Prompt contains 40000 tokens ... too large for model with 32768 maximum context length",
+		"invalid params, context window exceeds limit (2013)",
+		"prompt token count of 130000 exceeds the limit of 128000",
+		"input is too long for requested model",
+		"request (9000 tokens) exceeds the available context size (8192 tokens): exceed_context_size_error",
+		"The prompt is longer than the model's context length",
+		"Error code: context_length_exceeded",
 	} {
 		if !overflows(text, nil) {
 			t.Errorf("not recognised: %s", text)
+		}
+		for _, known := range overflowTexts {
+			if strings.Contains(strings.ToLower(text), known) {
+				seen[known] = true
+			}
+		}
+	}
+	for _, known := range overflowTexts {
+		if !seen[known] {
+			t.Errorf("no sample for %q", known)
 		}
 	}
 	for _, text := range []string{"Rate limit reached for tokens per min", "max_tokens is too large: 999999", "Invalid 'messages'."} {

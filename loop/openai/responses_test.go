@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -160,5 +161,51 @@ func TestServiceTierChangesTheCost(t *testing.T) {
 		if c := collect(t, m, nil).msg.Usage.Cost; c.Total != want {
 			t.Errorf("%s: %v", tier, c.Total)
 		}
+	}
+}
+
+// TestAbortAtAnyEventOfAResponse: whatever had come when the caller gave up, the
+// next request, stateless and with encrypted reasoning, is one that is accepted.
+func TestAbortAtAnyEventOfAResponse(t *testing.T) {
+	events := []string{
+		`{"type":"response.created","response":{"id":"r"}}`,
+		added(0, `{"type":"reasoning","id":"rs_1","summary":[]}`),
+		`{"type":"response.reasoning_text.delta","item_id":"rs_1","delta":"half"}`,
+		doneItem(0, `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"E"}`),
+		added(1, callItem(1, "")), argsDelta(1, `{"a":`), argsDelta(1, "1}"), doneItem(1, callItem(1, `{"a":1}`)), completed,
+	}
+	ends := 0
+	for at := 1; ; at++ {
+		m, _ := answers(t, Config{API: Responses, Info: loop.ModelInfo{Reasoning: true, Provider: "openai"}}, stream(events...))
+		m.compat.encrypted = true
+		ctx, cancel := context.WithCancel(t.Context())
+		var answer *loop.AssistantMessage
+		n := 0
+		for u, err := range m.Stream(ctx, &loop.Request{Messages: []loop.Message{loop.NewUserText("hi")}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; n == at {
+				cancel()
+			}
+			answer = u.Message
+		}
+		cancel()
+		if n < at {
+			break
+		}
+		if answer.StopReason == loop.StopAborted {
+			ends++
+		}
+		body := m.responsesBody(&loop.Request{SystemPrompt: "s", Messages: []loop.Message{loop.NewUserText("hi"), answer, loop.NewUserText("go on")}})
+		if err := looptest.CheckResponsesRequest(body); err != nil {
+			t.Errorf("aborted at update %d: %v\n%s", at, err, body)
+		}
+		if answer.StopReason == loop.StopAborted && strings.Contains(string(body), "rs_1") {
+			t.Errorf("aborted at update %d: the reasoning of a failed answer is sent: %s", at, body)
+		}
+	}
+	if ends < 6 {
+		t.Errorf("only %d aborts", ends)
 	}
 }

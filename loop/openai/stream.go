@@ -160,7 +160,7 @@ func (a *attempt) post() (*http.Response, *loop.ModelError) {
 		res.Body.Close()
 		e := statusError(res, text)
 		a.m.limiter.rest(limit, e)
-		return nil, a.m.learn(e)
+		return nil, a.m.learn(e, body)
 	case res.StatusCode < 200 || res.StatusCode >= 300:
 		res.Body.Close()
 		return nil, &loop.ModelError{
@@ -171,14 +171,35 @@ func (a *attempt) post() (*http.Response, *loop.ModelError) {
 	return res, nil
 }
 
-// learn gives up the wish for usage at a server that refuses it; the next
-// attempt goes without.
-func (m *Model) learn(e *loop.ModelError) *loop.ModelError {
-	refused := e.Status == http.StatusBadRequest || e.Status == http.StatusUnprocessableEntity
-	if refused && m.compat.usage && (strings.Contains(e.Message, "stream_options") || strings.Contains(e.Message, "include_usage")) {
+// learn gives up what a server refuses and can be left out: the wish for usage,
+// earlier thinking. The next attempt goes without.
+func (m *Model) learn(e *loop.ModelError, body []byte) *loop.ModelError {
+	if e.Status != http.StatusBadRequest && e.Status != http.StatusUnprocessableEntity {
+		return e
+	}
+	switch {
+	case m.compat.usage && (strings.Contains(e.Message, "stream_options") || strings.Contains(e.Message, "include_usage")):
 		e.Retryable = !m.noUsage.Swap(true)
+	case m.cfg.API == ChatCompletions && refusesThoughts(e.Message, body):
+		e.Retryable = !m.noThoughts.Swap(true)
 	}
 	return e
+}
+
+// refusesThoughts reports whether a refusal names a field of thinking that the
+// request has. One that misses it says so.
+func refusesThoughts(message string, body []byte) bool {
+	for _, word := range []string{"must be", "required", "missing"} {
+		if strings.Contains(message, word) && !strings.Contains(message, "unsupported") && !strings.Contains(message, "not allowed") {
+			return false
+		}
+	}
+	for _, name := range append(reasoningFields[:], "reasoning_details") {
+		if strings.Contains(message, name) && bytes.Contains(body, []byte(`"`+name+`":`)) {
+			return true
+		}
+	}
+	return false
 }
 
 // headers are the request's own: authentication, session, what is configured.

@@ -306,6 +306,37 @@ func TestReasoningComesBack(t *testing.T) {
 	}
 }
 
+// TestReasoningDroppedWhereRefused: a server that does not want earlier thinking
+// back is not sent it again; one that wants more of it is not misunderstood.
+func TestReasoningDroppedWhereRefused(t *testing.T) {
+	thought := stream(delta(`{"reasoning":"because"}`), delta(`{"content":"a"}`), stop, "[DONE]")
+	refusal := func(text string) *looptest.Response {
+		return &looptest.Response{Status: 400, Body: json.RawMessage(`{"error":{"message":"` + text + `"}}`)}
+	}
+	for text, dropped := range map[string]bool{
+		"'messages.1' : property 'reasoning' is unsupported":        true,
+		"The `reasoning` in the thinking mode must be passed back.": false,
+		"bad request": false,
+	} {
+		m, script := answers(t, Config{}, thought, refusal(text), looptest.Text("b"))
+		s := collect(t, m, nil)
+		if failed := secondTurn(t, m, s.msg); failed.err == nil || failed.err.Retryable != dropped {
+			t.Errorf("%s: %+v", text, failed.err)
+		}
+		secondTurn(t, m, s.msg)
+		body := string(script.Requests()[2].Body)
+		if got := !strings.Contains(body, "because"); got != dropped {
+			t.Errorf("%s: dropped %v, want %v: %s", text, got, dropped, body)
+		}
+	}
+	yes := true
+	m, script := answers(t, Config{Compat: &Compat{RefusesReasoning: &yes}}, thought, looptest.Text("b"))
+	secondTurn(t, m, collect(t, m, nil).msg)
+	if body := string(script.Requests()[1].Body); strings.Contains(body, "because") {
+		t.Errorf("sent although the endpoint is known to refuse it: %s", body)
+	}
+}
+
 func secondTurn(t *testing.T, m *Model, answer *loop.AssistantMessage) seen {
 	t.Helper()
 	msgs := []loop.Message{loop.NewUserText("hi"), answer}

@@ -1,11 +1,14 @@
 package session_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pi-worker/pi-worker/internal/natstest"
 	"github.com/pi-worker/pi-worker/internal/session"
@@ -67,4 +70,82 @@ func TestLogOutlivesLeadersStepDown(t *testing.T) {
 	if st := b.fold("s"); st.Epoch.N != 2 {
 		t.Errorf("epoch %v", fmt.Sprint(st.Epoch))
 	}
+}
+
+// Found by internal/chaos: the node that has a reader's consumer dies, and the
+// reader is connected to another one, so that no connection is lost. The
+// reader must notice within seconds that it hears nothing.
+func TestTailOutlivesTheNodeOfItsConsumer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three servers")
+	}
+	c := natstest.StartCluster(t)
+	b := &bench{TB: t, env: &natstest.Env{NC: c.NC, JS: c.JS}}
+	b.must(subjects.Ensure(t.Context(), c.JS, subjects.Names{}, &subjects.EnsureOptions{Replicas: 3}))
+	b.store = openStore(t, b.env, nil)
+	l := b.open("s", "w1")
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	// A reader beside each node: at least two are not connected to the node
+	// of their consumer.
+	var wg sync.WaitGroup
+	began := make(chan struct{}, len(c.Servers))
+	seen := make([]bool, len(c.Servers))
+	dead := 0
+	for i, srv := range c.Servers {
+		nc, err := nats.Connect(srv.ClientURL(), nats.DontRandomize(), nats.ReconnectWait(50*time.Millisecond), nats.MaxReconnects(-1))
+		b.must(err)
+		t.Cleanup(nc.Close)
+		store, err := session.Open(t.Context(), nc, subjects.Names{}, nil)
+		b.must(err)
+		wg.Go(func() {
+			for rec, err := range store.Tail(ctx, "s", session.From{}) {
+				if err != nil {
+					return
+				}
+				for _, ev := range rec.Events {
+					switch ev.EventType() {
+					case "session_claimed":
+						began <- struct{}{}
+					case "agent_settled":
+						seen[i] = true
+						return
+					}
+				}
+			}
+		})
+	}
+	for range c.Servers {
+		<-began
+	}
+	dead = consumersNode(t, c)
+	c.Servers[dead].Shutdown()
+	b.must(l.Append(t.Context(), &loop.AgentSettled{}))
+	b.must(l.Flush(t.Context()))
+	wg.Wait()
+	b.close(l)
+	for i, ok := range seen {
+		if !ok {
+			t.Errorf("the reader at node %d has not seen what came after node %d was lost", i, dead)
+		}
+	}
+}
+
+// consumersNode is the node with most of the readers' consumers.
+func consumersNode(t *testing.T, c *natstest.Cluster) (node int) {
+	t.Helper()
+	s, err := c.JS.Stream(t.Context(), subjects.Names{}.EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for info := range s.ListConsumers(t.Context()).Info() {
+		count[info.Cluster.Leader]++
+	}
+	for i, srv := range c.Servers {
+		if count[srv.Name()] > count[c.Servers[node].Name()] {
+			node = i
+		}
+	}
+	return node
 }

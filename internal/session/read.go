@@ -21,6 +21,10 @@ const (
 	// much of them; whichever is reached first.
 	batch      = 256
 	batchBytes = 4 << 20
+	// readHeartbeat is how often a reader hears that its consumer lives. Two
+	// missing ones mean that the consumer's node is gone, which no lost
+	// connection tells to a reader at another node.
+	readHeartbeat = 2 * time.Second
 )
 
 // place is where a reader stands.
@@ -317,7 +321,10 @@ func (s *Store) consumeOnce(ctx context.Context, session string, at *place, end 
 	if end > 0 && cons.CachedInfo().NumPending == 0 {
 		return s.isTail(ctx, session, at.next-1)
 	}
-	msgs, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(batch, max(batchBytes, 2*int(s.nc.MaxPayload()))))
+	msgs, err := cons.Messages(
+		jetstream.PullMaxMessagesWithBytesLimit(batch, max(batchBytes, 2*int(s.nc.MaxPayload()))),
+		jetstream.PullHeartbeat(readHeartbeat),
+	)
 	if err != nil {
 		return false, err
 	}

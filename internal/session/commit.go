@@ -32,6 +32,9 @@ func (l *Log) write() {
 		seg := l.queue[0]
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
+		l.bytes -= len(seg.buf)
+		seg.seal(len(seg.buf))
+		l.bytes += len(seg.buf)
 		trace := l.traceParent
 		l.mu.Unlock()
 

@@ -32,6 +32,7 @@ type segment struct {
 	settles   bool // holds agent_settled
 	inputs    []InputRef
 	blob      string // type of the only event, whose line is over the limit
+	pack      pack   // its last line, if that takes further deltas
 }
 
 // Log is a session's log, opened for writing by one owner: self-clocked group
@@ -196,12 +197,13 @@ func (l *Log) put(ev loop.Event, inputs []InputRef) {
 	}
 	start := len(seg.buf)
 	seg.buf = loop.AppendWire(seg.buf, ev)
-	if before > 0 && len(seg.buf) > l.limit {
+	if before > 0 && len(seg.buf)+seg.pack.reserve() > l.limit {
 		next := l.push(eph)
 		next.buf = append(next.buf, seg.buf[start:]...)
 		seg.buf = seg.buf[:before]
-		seg, before = next, 0
+		seg, start, before = next, 0, 0
 	}
+	seg.join(ev, start)
 	l.bytes += len(seg.buf) - before
 	if len(seg.buf) > l.limit {
 		seg.blob = ev.EventType()
@@ -219,7 +221,7 @@ func (l *Log) push(ephemeral bool) *segment {
 	if seg == nil {
 		seg = &segment{}
 	}
-	*seg = segment{buf: seg.buf[:0], ephemeral: ephemeral, inputs: seg.inputs[:0]}
+	*seg = segment{buf: seg.buf[:0], ephemeral: ephemeral, inputs: seg.inputs[:0], pack: pack{sizes: seg.pack.sizes[:0]}}
 	l.queue = append(l.queue, seg)
 	return seg
 }

@@ -135,7 +135,8 @@ func readHead(session string, seq uint64, at time.Time, h nats.Header) (*Record,
 	return nil, fmt.Errorf("%w: session %s, stream sequence %d: %w", ErrBroken, session, seq, err)
 }
 
-// readLines splits a payload into lines and resolves their blobs.
+// readLines splits a payload into lines, one for each event, and resolves
+// their blobs.
 func (s *Store) readLines(ctx context.Context, rec *Record, data []byte) error {
 	rec.Lines = make([][]byte, 0, 1+bytes.Count(data, newline))
 	for line := range bytes.SplitSeq(data, newline) {
@@ -148,7 +149,10 @@ func (s *Store) readLines(ctx context.Context, rec *Record, data []byte) error {
 				return fmt.Errorf("record %d of session %s: %w", rec.StreamSeq, rec.Session, err)
 			}
 		}
-		rec.Lines = append(rec.Lines, line)
+		var err error
+		if rec.Lines, err = unpack(rec.Lines, line); err != nil {
+			return fmt.Errorf("%w: session %s, stream sequence %d: %w", ErrBroken, rec.Session, rec.StreamSeq, err)
+		}
 	}
 	return nil
 }

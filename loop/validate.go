@@ -203,7 +203,13 @@ func newArgSchema(raw json.RawMessage) (*argSchema, error) {
 		return nil, err
 	}
 	s.doc = doc
-	s.compiled, err = compileDoc(doc)
+	if s.compiled, err = compileDoc(doc); err == nil {
+		return s, nil
+	}
+	s.doc = lenientSchema(s, doc)
+	if compiled, again := compileDoc(s.doc); again == nil {
+		s.compiled, err = compiled, nil
+	}
 	return s, err
 }
 

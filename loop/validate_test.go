@@ -42,6 +42,12 @@ func TestValidateArguments(t *testing.T) {
 		{"items as a list, draft 7", object(`{"type":"array","items":[{"type":"number"}]}`), `{"v":["1"]}`, `{"v":[1]}`},
 		{"a pattern that Go lacks accepts", object(`{"type":"string","pattern":"^(?!x)"}`), `{"v":"y"}`, `{"v":"y"}`},
 		{"no file is read for a schema", object(`{"$ref":"file:///etc/hostname"}`), `{"v":1}`, refused},
+		{"required as in draft 3", object(`{"type":"number","required":true}`), `{"v":"5"}`, `{"v":5}`},
+		{"the rest of a wrong schema is checked", object(`{"type":"number","exclusiveMinimum":true,"minimum":3}`), `{"v":2}`, refused},
+		{"a type that does not exist", object(`{"type":"any"}`), `{"v":[1]}`, `{"v":[1]}`},
+		{"a property named as a keyword", `{"type":"object","properties":{"required":{"type":"number","enum":"x"}},"required":["required"]}`, `{"required":"5"}`, `{"required":5}`},
+		{"an unknown dialect", `{"$schema":"https://example.com/own","type":"object","properties":{"v":{"type":"number"}}}`, `{"v":"x"}`, refused},
+		{"a reference that leads nowhere", object(`{"$ref":"#/$defs/gone"}`), `{"v":1}`, `{"v":1}`},
 		{"text behind the value", object(`{}`), `{"v":1} {}`, refused},
 		{"no schema accepts", ``, `{"v":1}`, `{"v":1}`},
 	}

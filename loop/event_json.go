@@ -97,6 +97,10 @@ func appendOwn(dst []byte, ev Event) []byte {
 		dst = appendString(append(dst, `{"type":"compaction_start","reason":`...), string(e.Reason))
 	case *CompactionEnd:
 		dst = e.append(dst)
+	case *ApprovalRequested:
+		dst = e.append(dst)
+	case *ApprovalAnswered:
+		dst = e.append(dst)
 	case *Waiting:
 		dst = appendString(append(dst, `{"type":"waiting","for":`...), e.For)
 		dst = intField(dst, `,"since":`, e.Since)

@@ -288,6 +288,10 @@ func (s *scanner) ownEvent(kind string) Event {
 		return s.compactionStart()
 	case "compaction_end":
 		return s.compactionEnd()
+	case "approval_requested":
+		return s.approvalRequested()
+	case "approval_answered":
+		return s.approvalAnswered()
 	case "waiting":
 		return s.waiting()
 	case "agent_settled":

@@ -162,7 +162,8 @@ func resumeCalls(states []*callState, done *OpenRun) {
 		}
 		if done.Started[c.pos] && c.outcome == nil {
 			c.started = true
-			if c.entry == nil || !c.entry.spec.Idempotent {
+			// A call that was not allowed has not run: it asks again.
+			if !done.Approvals[c.pos].holds() && (c.entry == nil || !c.entry.spec.Idempotent) {
 				c.outcome = failed(Interrupted)
 			}
 		}

@@ -42,6 +42,8 @@ type OpenRun struct {
 	Started   map[int]bool              // positions of Assistant's calls with tool_execution_start
 	Ended     map[int]*ToolExecutionEnd // and with tool_execution_end
 	Results   []*ToolResultMessage      // result messages already emitted for Assistant
+	// Approvals are those of Assistant's calls that need one, by position.
+	Approvals map[int]*Approval
 	// LastAssistant is the answer of the last turn that ended, nil if none.
 	LastAssistant *AssistantMessage
 	// Terminate says that this turn had calls and each result asked to end
@@ -75,6 +77,14 @@ func (t *Transcript) Apply(ev Event) error {
 	case *ToolExecutionStart:
 		if r := t.run; r != nil {
 			r.toolStarted(e.ToolCallID)
+		}
+	case *ApprovalRequested:
+		if r := t.run; r != nil {
+			r.approvalRequested(e)
+		}
+	case *ApprovalAnswered:
+		if r := t.run; r != nil {
+			r.approvalAnswered(e)
 		}
 	case *ToolExecutionEnd:
 		if r := t.run; r != nil {
@@ -204,6 +214,7 @@ func (t *Transcript) Open() *OpenRun {
 		Started:       maps.Clone(r.started),
 		Ended:         maps.Clone(r.ended),
 		Results:       slices.Clone(r.results),
+		Approvals:     maps.Clone(r.approvals),
 		LastAssistant: r.last,
 		Terminate:     r.terminate,
 		Compacted:     min(max(t.from-r.base, 0), len(t.messages)-r.base),

@@ -18,6 +18,7 @@ type runState struct {
 	started   map[int]bool
 	ended     map[int]*ToolExecutionEnd
 	results   []*ToolResultMessage
+	approvals map[int]*Approval
 	last      *AssistantMessage
 	terminate bool
 	usage     Usage
@@ -45,7 +46,7 @@ func (r *runState) endTurn() {
 }
 
 func (r *runState) forgetAnswer() {
-	r.assistant, r.calls, r.started, r.ended, r.results = nil, nil, nil, nil, nil
+	r.assistant, r.calls, r.started, r.ended, r.results, r.approvals = nil, nil, nil, nil, nil, nil
 }
 
 // answered takes a finished answer.
@@ -107,6 +108,7 @@ func (r *runState) clone() *runState {
 	c := *r
 	c.started = maps.Clone(r.started)
 	c.ended = maps.Clone(r.ended)
+	c.approvals = maps.Clone(r.approvals)
 	c.results = slices.Clip(r.results)
 	if r.draft != nil {
 		c.draft = r.draft.clone()

@@ -72,11 +72,12 @@ const (
 	KindSteer    Kind = "steer"
 	KindFollowUp Kind = "followup"
 	KindAbort    Kind = "abort"
-	KindQueue    Kind = "queue" // changes what waits: cancel, edit
+	KindQueue    Kind = "queue"   // changes what waits: cancel, edit
+	KindApprove  Kind = "approve" // allows or refuses a tool call
 )
 
 // Kinds are all kinds of inputs.
-var Kinds = [...]Kind{KindPrompt, KindSteer, KindFollowUp, KindAbort, KindQueue}
+var Kinds = [...]Kind{KindPrompt, KindSteer, KindFollowUp, KindAbort, KindQueue, KindApprove}
 
 // HasMessage says whether inputs of the kind are for the agent; the others are
 // for its owner.

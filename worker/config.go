@@ -102,8 +102,11 @@ type Agent struct {
 	// Compaction summarises a context that has become too long; nil never does.
 	Compaction *loop.Compaction
 	Limits     Limits
-	Steering   QueueMode
-	FollowUp   QueueMode
+	// Approvals hold calls until a person allows them; the zero value holds
+	// none.
+	Approvals Approvals
+	Steering  QueueMode
+	FollowUp  QueueMode
 	// Secrets are added to the worker's, for this run.
 	Secrets []string
 	// Close is called after the run; nil is not.

@@ -162,6 +162,9 @@ func (o *owner) step() (more bool, err error) {
 	if more, err := o.changeQueue(o.ctx, false, nil); more || err != nil {
 		return more, err
 	}
+	if err := newDesk(o, nil).take(o.ctx); err != nil { // nothing waits for an answer
+		return false, err
+	}
 	// Then aborts: the ones that are here now were meant for a run that is
 	// over, and must not end one that begins later.
 	abort, err := o.next(subjects.KindAbort)
@@ -239,7 +242,8 @@ func (o *owner) append(evs []loop.Event, inputs ...*session.Input) error {
 // message follows, and nobody resumes from here.
 func (o *owner) apply(ev loop.Event) error {
 	switch ev.(type) {
-	case *loop.MessageUpdate, *loop.ToolExecutionUpdate, *loop.Waiting, *loop.InputReturned:
+	case *loop.MessageUpdate, *loop.ToolExecutionUpdate, *loop.Waiting, *loop.InputReturned,
+		*loop.ApprovalRequested, *loop.ApprovalAnswered: // written by tools' goroutines, and read by the next owner
 		return nil
 	}
 	if err := o.transcript.Apply(ev); err != nil {

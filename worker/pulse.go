@@ -17,7 +17,9 @@ type pulse struct {
 	what  string     // "model", "tool", "retry"
 	since time.Time  // since when it waits for that
 	tools map[string]string
-	tool  string // a tool that runs, "" none
+	tool  string    // a tool that runs, "" none
+	asks  int       // calls that wait for an approval
+	asked time.Time // since when there are any
 }
 
 func newPulse(every time.Duration) *pulse {
@@ -69,6 +71,9 @@ func (p *pulse) due() (*loop.Waiting, time.Duration) {
 		return nil, rest
 	}
 	p.last = time.Now()
+	if p.asks > 0 {
+		return &loop.Waiting{For: "approval", Since: p.asked.UnixMilli()}, p.every
+	}
 	return &loop.Waiting{For: p.what, Since: p.since.UnixMilli()}, p.every
 }
 
@@ -88,6 +93,17 @@ func (p *pulse) beat(ctx context.Context, say func(*loop.Waiting) error) {
 		}
 		t.Reset(next)
 	}
+}
+
+// asking counts the calls that wait for a person.
+func (p *pulse) asking(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asks == 0 {
+		p.asked = time.Now()
+	}
+	p.asks += n
+	p.last = time.Now()
 }
 
 func (p *pulse) runningTool() string {

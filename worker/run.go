@@ -33,6 +33,8 @@ type run struct {
 	turn     int // counted from 0
 	meter    *meter
 	pulse    *pulse
+	desk     *desk
+	wall     *wallClock
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
@@ -78,6 +80,7 @@ func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open
 		mask:   newMasker(slices.Concat(agent.Secrets, o.w.cfg.Secrets)),
 		meter:  newMeter(agent.Limits, open),
 		pulse:  newPulse(o.w.cfg.WaitingEvery),
+		desk:   newDesk(o, open),
 		inputs: map[loop.Message]*session.Input{},
 		polled: map[subjects.Kind]uint64{},
 		turn:   -1,
@@ -122,10 +125,8 @@ func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Eve
 	defer r.close()
 	r.ctx, r.cancel = context.WithCancelCause(o.ctx)
 	defer r.cancel(nil)
-	if d := r.agent.Limits.WallTime; d > 0 {
-		timer := time.AfterFunc(d, func() { r.cancel(errWallTime) })
-		defer timer.Stop()
-	}
+	r.wall = newWallClock(r.agent.Limits.WallTime, func() { r.cancel(errWallTime) })
+	defer r.wall.stop()
 	o.board("running")
 	watching, endWatch := context.WithCancel(r.ctx)
 	var watch sync.WaitGroup
@@ -147,6 +148,9 @@ func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Eve
 	}
 	if _, ok := errors.AsType[*appendError](fault); ok {
 		return fault
+	}
+	if err := r.desk.withdraw(); err != nil {
+		return err
 	}
 	return r.settle(fault)
 }
@@ -248,7 +252,7 @@ func (r *run) config() *loop.Config {
 	return &loop.Config{
 		Model:         &guardedModel{Model: a.Model, barrier: r.barrier, mask: r.mask},
 		SystemPrompt:  a.SystemPrompt,
-		Tools:         guardTools(a.Tools, r.barrier, r.mask),
+		Tools:         guardTools(r.needApproval(a.Tools), r.barrier, r.mask),
 		ToolExecution: a.ToolExecution,
 		Options:       a.Options,
 		Retry:         a.Retry,
@@ -388,6 +392,9 @@ func (r *run) watchAborts(ctx context.Context) {
 		if r.findAbort(ctx) {
 			r.cancel(errAborted)
 			return
+		}
+		if err := r.desk.take(ctx); err != nil && ctx.Err() == nil {
+			r.o.log.Warn("reading answers", "error", err)
 		}
 		wait := abortEvery
 		if r.changes(ctx) {

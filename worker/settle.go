@@ -37,6 +37,11 @@ func (r *run) settle(fault error) error {
 	return r.o.settle(r, outcome, text, []loop.Event{end}, spent)
 }
 
+func isHalt(cause error) bool {
+	_, ok := errors.AsType[*haltError](cause)
+	return ok
+}
+
 func (r *run) outcome(fault error) (loop.Outcome, string) {
 	cause := context.Cause(r.ctx)
 	finished := r.last != nil && (r.last.StopReason == loop.StopStop || r.last.StopReason == loop.StopLength)
@@ -49,6 +54,8 @@ func (r *run) outcome(fault error) (loop.Outcome, string) {
 		return loop.OutcomeAborted, ""
 	case errors.Is(cause, errWallTime) && !finished:
 		return loop.OutcomeLimit, fmt.Sprintf("limit of %s reached", r.agent.Limits.WallTime)
+	case isHalt(cause):
+		return loop.OutcomeLimit, cause.Error()
 	case r.meter.cut() != "":
 		return loop.OutcomeLimit, "limit of " + r.meter.cut() + " reached"
 	case r.last != nil && r.last.StopReason == loop.StopError:

@@ -114,7 +114,7 @@ func (w *Worker) listen() (quiet func(), err error) {
 		return nil, err
 	}
 	stops := []func() error{stopOwns}
-	for _, kind := range []subjects.Kind{subjects.KindAbort, subjects.KindQueue} {
+	for _, kind := range []subjects.Kind{subjects.KindAbort, subjects.KindQueue, subjects.KindApprove} {
 		stop, err := w.store.WatchInputs(kind, w.wake)
 		if err != nil {
 			return nil, errors.Join(err, stopAll(stops))

@@ -60,6 +60,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.promptCommand(), a.tailCommand(), a.steerCommand(), a.followUpCommand(),
 		a.abortCommand(), a.showCommand(), a.psCommand(), a.dlqCommand(), a.exitCodesCommand(),
 	)
+	root.AddCommand(a.approvalCommands()...)
 	root.AddCommand(a.demoCommands()...)
 	return root
 }

@@ -28,6 +28,7 @@ const (
 	charm      = "charm.land"
 	containers = "github.com/testcontainers/testcontainers-go"
 	moby       = "github.com/moby/moby"
+	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
 	runewidth  = "github.com/mattn/go-runewidth"
 )
 
@@ -44,6 +45,9 @@ var table = map[string]rule{
 	"subjects": {theirs: []string{natsGo}},
 	"config":   {theirs: []string{viper, pflag, yaml}},
 	"tools":    {ours: []string{"loop"}, theirs: []string{xsys, xtext, inferred}}, // the schema of a Func
+
+	"tools/natstool": {ours: []string{"loop"}, theirs: []string{natsGo}},
+	"tools/mcptool":  {ours: []string{"loop"}, theirs: []string{mcpSDK, nuid}},
 
 	"internal/session": {ours: []string{"subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
 	"worker":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
@@ -70,7 +74,7 @@ var table = map[string]rule{
 
 	// internal/wire makes what both commands need from a configuration.
 	"internal/wire": {
-		ours:   []string{"worker", "loop", "loop/openai", "tools", "subjects", "config", "internal/session"},
+		ours:   []string{"worker", "loop", "loop/openai", "tools", "tools/natstool", "tools/mcptool", "subjects", "config", "internal/session"},
 		theirs: []string{natsGo, nkeys},
 	},
 	// dev without a model runs a scripted one.

@@ -193,6 +193,9 @@ func (s *Store) Fold(ctx context.Context, session string) (*State, error) {
 type folder struct {
 	state *State
 	open  bool // a prompt's run has begun and is not settled
+	// asking are the calls of the open run that wait for a person. Owners that
+	// come and go meanwhile are no sign of a poisonous prompt.
+	asking map[string]bool
 }
 
 func (f *folder) apply(rec *Record) error {
@@ -245,7 +248,9 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 	case *loop.SessionClaimed:
 		st.Worker = ev.Worker
 		if f.open {
-			st.Attempts++
+			if len(f.asking) == 0 {
+				st.Attempts++
+			}
 			st.Claims++
 		}
 	case *loop.AgentStart:
@@ -254,6 +259,13 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 		if !f.open {
 			f.open, st.Attempts, st.Claims = true, 1, 1
 		}
+	case *loop.ApprovalRequested:
+		if f.asking == nil {
+			f.asking = map[string]bool{}
+		}
+		f.asking[ev.Key] = true
+	case *loop.ApprovalAnswered:
+		delete(f.asking, ev.Key)
 	case *loop.TurnEnd:
 		if f.open {
 			st.Attempts = 0

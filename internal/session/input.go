@@ -44,6 +44,7 @@ type Input struct {
 	Message loop.Message // *loop.UserMessage; nil for an abort and a cancel
 	Options InputOptions
 	Abort   AbortOptions
+	Approve ApproveOptions
 	Queue   QueueOptions
 	// Raw is the payload as it was published, blobs resolved. Publish sends
 	// it as it is if Message is nil.
@@ -133,6 +134,33 @@ type QueueOptions struct {
 	Seq    uint64 // stream sequence of an input, 0 if Target names it
 }
 
+// ApproveOptions answer a request for approval.
+type ApproveOptions struct {
+	Call    string // the request's key, or the id of its tool call
+	Approve bool   // false refuses
+	By      string // who answers, as they call themselves
+	Reason  string
+}
+
+const (
+	maxApproveBy     = 256  // bytes
+	maxApproveReason = 4096 // bytes: the model reads it
+)
+
+// parseApprove takes what answers a request for approval.
+func (in *Input) parseApprove(p *inputJSON) error {
+	switch {
+	case p.Call == "":
+		return fmt.Errorf(`an answer names its tool call by "call"`)
+	case p.Approve == nil:
+		return fmt.Errorf(`an answer says "approve": true or false`)
+	case len(p.By) > maxApproveBy || len(p.Reason) > maxApproveReason:
+		return fmt.Errorf("by or reason is too long, at most %d and %d bytes are allowed", maxApproveBy, maxApproveReason)
+	}
+	in.Approve = ApproveOptions{Call: p.Call, Approve: *p.Approve, By: p.By, Reason: p.Reason}
+	return nil
+}
+
 // Edit puts another message in the place of the input's.
 func (in *Input) Edit(m loop.Message) {
 	message, err := loop.MarshalMessage(m)
@@ -156,6 +184,12 @@ type inputJSON struct {
 	Op     string `json:"op,omitempty"`
 	Target string `json:"target,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`
+
+	// Answers to requests for approval only.
+	Call    string `json:"call,omitempty"`
+	Approve *bool  `json:"approve,omitempty"`
+	By      string `json:"by,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 }
 
 // encode gives the payload to publish.
@@ -172,6 +206,9 @@ func (in *Input) encode(kind subjects.Kind) ([]byte, error) {
 		p.Queue = in.Abort.Queue
 	case subjects.KindQueue:
 		p.Op, p.Target, p.Seq = in.Queue.Op, in.Queue.Target, in.Queue.Seq
+	case subjects.KindApprove:
+		a := in.Approve
+		p.Call, p.Approve, p.By, p.Reason = a.Call, &a.Approve, a.By, a.Reason
 	}
 	if in.Message != nil {
 		if err := checkMessage(in.Message); err != nil {
@@ -230,8 +267,8 @@ func (in *Input) parsePayload(kind subjects.Kind, data []byte) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("payload is not UTF-8")
 	}
-	if kind == subjects.KindQueue && (len(data) == 0 || data[0] != '{') {
-		return fmt.Errorf("a change of the queue must be a JSON object")
+	if (kind == subjects.KindQueue || kind == subjects.KindApprove) && (len(data) == 0 || data[0] != '{') {
+		return fmt.Errorf("an input of kind %s must be a JSON object", kind)
 	}
 	if len(data) == 0 || data[0] != '{' && data[0] != '[' {
 		if kind == subjects.KindAbort {
@@ -251,6 +288,8 @@ func (in *Input) parsePayload(kind subjects.Kind, data []byte) error {
 	switch kind {
 	case subjects.KindAbort:
 		return in.parseAbort(p.Queue)
+	case subjects.KindApprove:
+		return in.parseApprove(&p)
 	case subjects.KindQueue:
 		in.Queue = QueueOptions{Op: p.Op, Target: p.Target, Seq: p.Seq}
 		switch {

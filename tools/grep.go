@@ -76,6 +76,7 @@ type grepping struct {
 	pattern *linePattern
 	glob    *glob
 	negated bool // the glob leaves out
+	dirOnly bool // the glob ends in a slash
 	byName  bool // the glob looks at names only
 	context int
 	limit   int
@@ -105,6 +106,7 @@ func (g *grepping) parse(in *grepArgs) (err error) {
 	}
 	var pattern string
 	pattern, g.negated = strings.CutPrefix(in.Glob, "!")
+	pattern, g.dirOnly = strings.CutSuffix(pattern, "/")
 	g.byName = !strings.Contains(strings.TrimPrefix(pattern, "**/"), "/")
 	if g.byName {
 		pattern = strings.TrimPrefix(pattern, "**/")
@@ -129,7 +131,7 @@ func (g *grepping) keep(p string, isDir, ignored bool) bool {
 	if g.byName {
 		subject = path.Base(p)
 	}
-	hit := g.glob.match(subject)
+	hit := (isDir || !g.dirOnly) && g.glob.match(subject)
 	switch {
 	case g.negated:
 		return !ignored && !hit

@@ -32,7 +32,10 @@ func parsePattern(pattern string, literal, ignoreCase bool) (*linePattern, error
 	if literal {
 		pattern = regexp.QuoteMeta(pattern)
 	} else {
-		pattern = unicodeClasses(pattern)
+		if err := checkDialect(pattern); err != nil {
+			return nil, err
+		}
+		pattern = wordBounds(unicodeClasses(dialect.Replace(pattern)))
 	}
 	if ignoreCase {
 		pattern = "(?i:" + pattern + ")"
@@ -119,7 +122,7 @@ func (p *linePattern) haystack(text, buf []byte) []byte {
 // unicodeClasses gives \w, \d and \s the meaning that they have in the
 // expressions of pi's search: all of Unicode.
 func unicodeClasses(pattern string) string {
-	const word, digit, space = `\p{L}\p{M}\p{Nd}\p{Pc}`, `\p{Nd}`, `\s\p{Z}\x{85}`
+	const digit, space = `\p{Nd}`, `\s\p{Z}\x{85}`
 	var b strings.Builder
 	inClass := false
 	for i := 0; i < len(pattern); i++ {

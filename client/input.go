@@ -22,6 +22,7 @@ const (
 	KindSteer    = subjects.KindSteer
 	KindFollowUp = subjects.KindFollowUp
 	KindAbort    = subjects.KindAbort
+	KindQueue    = subjects.KindQueue // see [Client.Cancel] and [Client.Edit]
 )
 
 // Queue says what an abort does with the inputs that wait.
@@ -59,6 +60,8 @@ type Receipt struct {
 	// After is a stream sequence of the session's log: everything that the
 	// input brings about comes later. 0 is the log's start.
 	After uint64 `json:"after,omitempty"`
+	// Broker is the name of the server that acknowledged it, "" unknown.
+	Broker string `json:"broker,omitempty"`
 }
 
 // Prompt starts a run, or queues one behind the session's current run. A new
@@ -154,7 +157,9 @@ func (c *Client) send(ctx context.Context, id string, kind Kind, in *session.Inp
 	if got.Duplicate {
 		after = 0
 	}
-	return &Receipt{Session: id, Kind: kind, ID: in.ID, Seq: got.Seq, Duplicate: got.Duplicate, After: after}, nil
+	return &Receipt{
+		Session: id, Kind: kind, ID: in.ID, Seq: got.Seq, Duplicate: got.Duplicate, After: after, Broker: c.nc.ConnectedServerName(),
+	}, nil
 }
 
 // mustKnow refuses sessions to which nothing was ever said.

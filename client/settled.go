@@ -11,13 +11,27 @@ import (
 // settling is what the records so far say of the end of the last prompt.
 type settling struct {
 	last *loop.AgentSettled // nil while a run is open, or none was seen
+	// after is the last prompt that settled in its turn.
+	after     uint64
+	cancelled map[uint64]bool // prompts, out of their turn
 }
 
 func (s *settling) see(r *session.Record) {
+	for _, ref := range r.Inputs {
+		if ref.Early {
+			if s.cancelled == nil {
+				s.cancelled = map[uint64]bool{}
+			}
+			s.cancelled[ref.Seq] = true
+		}
+	}
 	for _, ev := range r.Events {
 		switch e := ev.(type) {
 		case *loop.AgentSettled:
 			s.last = e
+			if !s.cancelled[e.PromptSeq] {
+				s.after = e.PromptSeq
+			}
 		case *loop.AgentStart, *loop.TurnStart, *loop.MessageStart, *loop.RunResumed:
 			s.last = nil
 		}
@@ -35,11 +49,16 @@ func (c *Client) isSettled(ctx context.Context, r *session.Record, state *settli
 	if err != nil || tail != r.StreamSeq {
 		return false, err
 	}
-	_, err = c.store.NextInput(ctx, r.Session, KindPrompt, state.last.PromptSeq)
-	if errors.Is(err, session.ErrNoInput) {
-		return true, nil
+	for after := state.after; ; {
+		in, err := c.store.NextInput(ctx, r.Session, KindPrompt, after)
+		if errors.Is(err, session.ErrNoInput) {
+			return true, nil
+		}
+		if err != nil || !state.cancelled[in.Ref.Seq] {
+			return false, err
+		}
+		after = in.Ref.Seq // not deleted yet
 	}
-	return false, err
 }
 
 // lastRun is a stream sequence at or before the first record of the last run,

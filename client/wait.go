@@ -57,6 +57,9 @@ type follower struct {
 	opening []*Event // what may turn out to be the run's beginning
 	begun   bool
 	ended   bool
+	// settles is true after the return of a prompt: its agent_settled comes,
+	// perhaps after that of another run.
+	settles bool
 }
 
 func (f *follower) take(ev *Event) []*Event {
@@ -71,8 +74,8 @@ func (f *follower) take(ev *Event) []*Event {
 	case *loop.InputReturned:
 		if f.isOurs(Kind(e.Kind), e.Seq, e.ID) {
 			// A prompt still gets its agent_settled.
-			f.begun = f.receipt.Kind == KindPrompt && e.Reason != "duplicate"
-			f.ended = !f.begun
+			f.settles = f.receipt.Kind == KindPrompt && e.Reason != "duplicate"
+			f.ended = !f.settles
 			return []*Event{ev}
 		}
 	}

@@ -29,6 +29,7 @@ const (
 	exitConnection  = 9
 	exitRefused     = 10
 	exitUnsettled   = 11
+	exitTooLate     = 12
 	exitTimeout     = 124
 	exitInterrupted = 130
 )
@@ -54,6 +55,7 @@ var exitCodes = []exitCode{
 	{exitConnection, "connection", "NATS is unreachable, refuses the credentials, or has no JetStream or no streams of ours"},
 	{exitRefused, "refused", "the input was refused: too large, malformed, or the session's inbox is full"},
 	{exitUnsettled, "unsettled", "tail --follow=false came to the log's end in the middle of a run"},
+	{exitTooLate, "too_late", "the input to be changed was delivered or returned already"},
 	{exitTimeout, "timeout", "--timeout passed first; the prompt runs on"},
 	{exitInterrupted, "interrupted", "Ctrl-C or SIGTERM; the prompt runs on"},
 }
@@ -103,6 +105,7 @@ var meanings = []struct {
 	{client.ErrFull, exitRefused, "the session has too many inputs waiting"},
 	{client.ErrLost, exitLost, "the stream of events is lost"},
 	{client.ErrNoInput, exitUnknown, "no such input"},
+	{client.ErrReturned, exitTooLate, "the input was returned already"},
 	{client.ErrMalformed, exitRefused, "the input is malformed"},
 	{client.ErrNoStreams, exitConnection, "this NATS has no streams of ours; a worker creates them when it starts"},
 	{client.ErrNoServer, exitConnection, "NATS does not answer"},

@@ -27,6 +27,10 @@ type inputFlags struct {
 
 func (f *inputFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.id, "id", "", "identity of the input: the same id twice has one effect (default random)")
+	f.registerImages(cmd)
+}
+
+func (f *inputFlags) registerImages(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.images, "image", nil, "attach a picture (PNG, JPEG, GIF or WebP); may be repeated")
 	_ = cmd.MarkFlagFilename("image", "png", "jpg", "jpeg", "gif", "webp")
 }

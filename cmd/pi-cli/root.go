@@ -58,7 +58,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress on stderr, only errors")
 	root.AddCommand(
 		a.promptCommand(), a.tailCommand(), a.steerCommand(), a.followUpCommand(),
-		a.abortCommand(), a.showCommand(), a.psCommand(), a.dlqCommand(), a.exitCodesCommand(),
+		a.abortCommand(), a.showCommand(), a.psCommand(), a.queueCommand(), a.removeCommand(), a.dlqCommand(), a.exitCodesCommand(),
 	)
 	root.AddCommand(a.approvalCommands()...)
 	root.AddCommand(a.demoCommands()...)

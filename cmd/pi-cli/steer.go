@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -32,12 +34,13 @@ is open, the message becomes the next prompt.
 // sendFlags are those of steer and followup.
 type sendFlags struct {
 	inputFlags
-	json bool
+	json, wait bool
 }
 
 func (f *sendFlags) register(cmd *cobra.Command) {
 	f.inputFlags.register(cmd)
-	cmd.Flags().BoolVar(&f.json, "json", false, "print the receipt as JSON on stdout")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print the receipts as JSON on stdout")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the message is delivered, returned or dead-lettered")
 }
 
 type sendFunc func(*client.Client, context.Context, string, *loop.UserMessage, *client.InputOptions) (*client.Receipt, error)
@@ -63,7 +66,33 @@ func (a *app) send(ctx context.Context, f *sendFlags, args []string, publish sen
 	if err != nil {
 		return err
 	}
-	return a.acknowledge(receipt, f.json)
+	if err := a.acknowledge(receipt, f.json); err != nil || !f.wait {
+		return err
+	}
+	return a.await(ctx, c, receipt, f.json)
+}
+
+// await waits for the fate of an input, and ends with its code.
+func (a *app) await(ctx context.Context, c *client.Client, r *client.Receipt, asJSON bool) error {
+	d, err := c.Await(ctx, r)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if err := json.NewEncoder(a.out).Encode(d); err != nil {
+			return fmt.Errorf("writing to standard output: %w", err)
+		}
+	}
+	switch d.Fate {
+	case client.Delivered:
+		a.note("%s %d delivered in turn %d", r.Kind, r.Seq, d.Turn)
+		return nil
+	case client.DeadLettered:
+		a.note("%s %d dead-lettered; see pi-cli dlq ls %s", r.Kind, r.Seq, r.Session)
+		return quietExit(exitDeadLetter)
+	}
+	a.note("%s %d returned (%s)", r.Kind, r.Seq, d.Reason)
+	return quietExit(exitAborted)
 }
 
 // acknowledge tells that the broker has an input.

@@ -18,8 +18,9 @@ import (
 // wiped; anywhere else it is passed on byte for byte, and after a discard the
 // answer starts again on a new line, with a word on chrome.
 type renderer struct {
-	out, chrome io.Writer
-	opts        renderOptions
+	out    *sink
+	chrome io.Writer
+	opts   renderOptions
 
 	answer answerState
 	tools  map[string]startedTool
@@ -61,11 +62,38 @@ type startedTool struct {
 }
 
 func newRenderer(out, chrome io.Writer, opts renderOptions) *renderer {
-	return &renderer{out: out, chrome: chrome, opts: opts, tools: map[string]startedTool{}}
+	r := &renderer{out: &sink{w: out}, chrome: chrome, opts: opts, tools: map[string]startedTool{}}
+	if out == chrome {
+		r.chrome = r.out
+	}
+	return r
 }
 
-// Event renders one event that happened at a time. Errors of writing are left
-// to the command's end, where the stream is closed.
+// Err is the first error of writing to out: an answer that could not be
+// written must not end as a success.
+func (r *renderer) Err() error {
+	if r.out.err != nil {
+		return fmt.Errorf("writing to standard output: %w", r.out.err)
+	}
+	return nil
+}
+
+// sink remembers the first error of a writer, and writes nothing after it.
+type sink struct {
+	w   io.Writer
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.w.Write(p)
+	s.err = err
+	return n, err
+}
+
+// Event renders one event that happened at a time; see Err for its failures.
 func (r *renderer) Event(ev loop.Event, at time.Time) {
 	if _, ok := ev.(*loop.MessageDiscarded); !ok {
 		r.release()
@@ -105,6 +133,14 @@ func (r *renderer) own(ev loop.Event, at time.Time) {
 		}
 	case *loop.AutoRetryStart:
 		r.line(yellow, fmt.Sprintf("↻ retry %d of %d in %s: %s", e.Attempt, e.MaxAttempts, e.Delay, e.ErrorMessage))
+	case *loop.CompactionStart:
+		r.setStatus("… summarising a context that is too long")
+	case *loop.CompactionEnd:
+		if c := e.Result; c != nil {
+			r.line(yellow, fmt.Sprintf("≡ context summarised: about %d tokens, now %d", c.TokensBefore, c.TokensAfter))
+		} else {
+			r.line(yellow, "≡ context not summarised: "+e.ErrorMessage)
+		}
 	case *loop.InputReturned:
 		text := fmt.Sprintf("↩ %s %d returned (%s)", e.Kind, e.Seq, e.Reason)
 		if said := inputText(e.Input); said != "" {

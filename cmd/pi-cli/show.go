@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) showCommand() *cobra.Command {
-	var asJSON bool
+	var form showForm
 	cmd := &cobra.Command{
 		Use:               "show [flags] SESSION",
 		Short:             "Print a session's transcript",
@@ -19,14 +19,19 @@ func (a *app) showCommand() *cobra.Command {
 		Args:              sessionArg,
 		ValidArgsFunction: a.completeSessions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.show(cmd.Context(), args[0], asJSON)
+			return a.show(cmd.Context(), args[0], form)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print pi's messages, one JSON a line")
+	cmd.Flags().BoolVar(&form.json, "json", false, "print pi's messages, one JSON a line")
+	cmd.Flags().BoolVar(&form.markdown, "markdown", false, "print Markdown; on a terminal it is rendered")
+	cmd.Flags().BoolVar(&form.html, "html", false, "print one self-contained HTML page")
 	return cmd
 }
 
-func (a *app) show(ctx context.Context, session string, asJSON bool) error {
+func (a *app) show(ctx context.Context, session string, form showForm) error {
+	if form.json && (form.markdown || form.html) || form.markdown && form.html {
+		return usageErrorf("only one of --json, --markdown and --html")
+	}
 	c, closeAll, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -38,12 +43,34 @@ func (a *app) show(ctx context.Context, session string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	switch {
+	case form.json:
 		return writeMessages(a.out, transcript.Messages())
+	case form.html:
+		return writeHTML(a.out, session, transcript.Messages())
+	case form.markdown:
+		return a.showMarkdown(session, transcript.Messages())
 	}
 	writeTranscript(a.out, transcript.Messages(), a.renderOptions())
 	if transcript.Open() != nil {
 		a.note("… a run is open: pi-cli tail %s", session)
+	}
+	return nil
+}
+
+// showForm is what show prints; the zero value is the plain transcript.
+type showForm struct{ json, markdown, html bool }
+
+func (a *app) showMarkdown(session string, messages []loop.Message) error {
+	text := markdown(session, messages)
+	if columns, _ := terminalSize(a.out); isTerminal(a.out) {
+		var err error
+		if text, err = rendered(text, columns); err != nil {
+			return err
+		}
+	}
+	if _, err := io.WriteString(a.out, text); err != nil {
+		return fmt.Errorf("writing to standard output: %w", err)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -44,7 +45,17 @@ type InputOptions struct {
 	Agent         string // profile of the worker
 	Model         string // one of those that the profile allows
 	ThinkingLevel string // minimal, low, medium, high, xhigh
-	TraceParent   string // W3C trace context
+	// Interrupt, of a steer, keeps the calls of the turn that have not begun
+	// from starting; otherwise it is delivered behind them all.
+	Interrupt   bool
+	TraceParent string // W3C trace context
+}
+
+func (o *InputOptions) extra() map[string]json.RawMessage {
+	if !o.Interrupt {
+		return nil
+	}
+	return map[string]json.RawMessage{"urgency": json.RawMessage(`"interrupt"`)}
 }
 
 // Receipt says that the broker has an input. It may be stored as JSON and used
@@ -128,7 +139,7 @@ func (c *Client) publish(ctx context.Context, id string, kind Kind, msg *loop.Us
 	in := &session.Input{
 		ID:          o.ID,
 		Message:     msg,
-		Options:     session.InputOptions{Agent: o.Agent, Model: o.Model, ThinkingLevel: o.ThinkingLevel},
+		Options:     session.InputOptions{Agent: o.Agent, Model: o.Model, ThinkingLevel: o.ThinkingLevel, Extra: o.extra()},
 		TraceParent: o.TraceParent,
 	}
 	return c.send(ctx, id, kind, in)

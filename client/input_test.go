@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/pi-worker/pi-worker/subjects"
 	"strings"
 	"testing"
 
@@ -173,5 +174,27 @@ func TestReceiptSurvivesJSON(t *testing.T) {
 	var got client.Receipt
 	if err := json.Unmarshal(b, &got); err != nil || got != want {
 		t.Errorf("%s gives %+v, %v", b, got, err)
+	}
+}
+
+func TestSteerMayInterrupt(t *testing.T) {
+	b := newBundle(t)
+	if _, err := b.c.Prompt(t.Context(), "s", loop.NewUserText("a"), nil); err != nil {
+		t.Fatal(err)
+	}
+	receipt, err := b.c.Steer(t.Context(), "s", loop.NewUserText("stop that"), &client.InputOptions{Interrupt: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := b.JS.Stream(t.Context(), subjects.Names{}.InboxStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := stream.GetMsg(t.Context(), receipt.Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(msg.Data), `"urgency":"interrupt"`) {
+		t.Errorf("published %s", msg.Data)
 	}
 }

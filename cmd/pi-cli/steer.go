@@ -28,13 +28,14 @@ is open, the message becomes the next prompt.
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().BoolVar(&f.interrupt, "interrupt", false, "do not wait for the calls of the turn that have not begun: they are not run")
 	return cmd
 }
 
 // sendFlags are those of steer and followup.
 type sendFlags struct {
 	inputFlags
-	json, wait bool
+	json, wait, interrupt bool
 }
 
 func (f *sendFlags) register(cmd *cobra.Command) {
@@ -62,7 +63,7 @@ func (a *app) send(ctx context.Context, f *sendFlags, args []string, publish sen
 	defer closeAll()
 	ctx, stop := a.untilInterrupted(ctx, nil)
 	defer stop()
-	receipt, err := publish(c, ctx, session, msg, &client.InputOptions{ID: f.id})
+	receipt, err := publish(c, ctx, session, msg, &client.InputOptions{ID: f.id, Interrupt: f.interrupt})
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ var recorded = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 func replay(t *testing.T, s *scenario) *expectation {
 	// A bubble begins in the year 2000; a date in a scenario was meant for the
 	// time of its recording.
-	time.Sleep(time.Until(recorded))
+	time.Sleep(time.Until(recorded)) // costs nothing: this is a bubble
 	p := &player{s: s, seen: map[int]int{}, executed: map[string]int{}, stageDone: make(chan struct{})}
 	p.got = expectation{Name: s.Name, Polls: map[string]int{"steering": 0, "followUp": 0}}
 	answers := make([]looptest.Answer, len(s.Responses))

@@ -8,10 +8,10 @@ FUZZTIME ?= 30s
 RACE    := ./loop ./subjects ./internal/session ./worker ./client
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint race fuzz bench image nats-image vuln readme clean
+.PHONY: help build test lint race fuzz bench image nats-image integration release sbom vuln readme clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/pi-worker ./cmd/pi-cli
@@ -48,6 +48,15 @@ image: ## the image from this computer's Go, without a registry; IMAGE=pi-worker
 
 nats-image: ## the NATS image of compose.yaml from its Go module, where no registry can be reached
 	.ci/nats-image
+
+integration: ## tests with containers; needs Docker
+	PI_INTEGRATION=required $(GO) test -tags integration -count=1 -timeout 10m ./internal/integration/...
+
+release: ## static binaries for linux, darwin and windows in dist/release, with checksums
+	.ci/release
+
+sbom: build ## what is linked into bin/, as CycloneDX
+	.ci/sbom bin/pi-worker bin/pi-cli
 
 readme: ## writes the configuration table of the README anew
 	$(GO) test ./config -run TestReadmeTable -update

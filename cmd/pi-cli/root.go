@@ -62,6 +62,7 @@ func (a *app) rootCommand() *cobra.Command {
 	)
 	root.AddCommand(a.approvalCommands()...)
 	root.AddCommand(a.demoCommands()...)
+	root.AddCommand(a.operatingCommands()...)
 	return root
 }
 

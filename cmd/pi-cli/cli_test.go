@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/pi-worker/pi-worker/client"
@@ -57,6 +58,8 @@ func TestExitCodesOfBadInput(t *testing.T) {
 		{"session with a dot", exitUsage, "session id", []string{"prompt", "--session", "a.b", "hi"}},
 		{"session with a wildcard", exitUsage, "session id", []string{"prompt", "--session", "*", "hi"}},
 		{"session of 65 characters", exitUsage, "session id", []string{"prompt", "--session", strings.Repeat("x", 65), "hi"}},
+		{"session that is empty", exitUsage, "session id", []string{"prompt", "--session", "", "hi"}},
+		{"unknown thinking level", exitUsage, "--thinking", []string{"prompt", "--thinking", "deeply", "hi"}},
 		{"empty prompt", exitUsage, "empty", []string{"prompt", ""}},
 		{"empty standard input", exitUsage, "empty", []string{"prompt"}},
 		{"no such file", exitUsage, "no such file", []string{"prompt", "@/no/such/file"}},
@@ -379,5 +382,30 @@ func TestTextStreamsAsItArrives(t *testing.T) {
 	wg.Wait()
 	if err != nil || string(rest) != "\n" || code != exitOK {
 		t.Errorf("stdout ends with %q, code %d, %v", rest, code, err)
+	}
+}
+
+// fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestAnswersThatCannotBeWrittenAreAnError(t *testing.T) {
+	f := newFleet(t, looptest.Reply{Text: "one"}).startWorker(t)
+	for _, args := range [][]string{
+		{"prompt", "--session", "s", "hi"},
+		{"tail", "s", "--from", "start", "--follow=false"},
+	} {
+		var errOut lockedBuffer
+		code := run(t.Context(), append([]string{"--server", f.Server.ClientURL()}, args...), streams{
+			in: strings.NewReader(""), out: fullDisk{}, err: &errOut, env: func(string) string { return "" },
+		})
+		if code != exitError || !strings.Contains(errOut.String(), "no space left") {
+			t.Errorf("%s: code %d, want %d and the reason: %s", args[0], code, exitError, errOut.String())
+		}
+		f.until(t, "s", func(ev *client.Event) bool {
+			_, ok := ev.Event.(*loop.AgentSettled)
+			return ok
+		})
 	}
 }

@@ -64,7 +64,7 @@ func (p *printer) Print(ev *client.Event) error {
 	}
 	if p.render != nil {
 		p.render.Event(ev.Event, ev.Time)
-		return nil
+		return p.render.Err()
 	}
 	p.buf = p.buf[:0]
 	if p.wire {

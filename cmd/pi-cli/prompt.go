@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +30,9 @@ type promptFlags struct {
 	timeout                         time.Duration
 }
 
+// thinkingLevels are those that an input may ask for.
+var thinkingLevels = []string{"off", "minimal", "low", "medium", "high", "xhigh"}
+
 func (a *app) promptCommand() *cobra.Command {
 	var f promptFlags
 	cmd := &cobra.Command{
@@ -44,14 +49,16 @@ Ctrl-C leaves the prompt running and says how to watch and how to stop it; with
   git diff | pi-cli prompt review this: -
   pi-cli prompt --session web-7 --image shot.png what is wrong here
   pi-cli prompt --detach @task.md        # prints SESSION and SEQUENCE`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.prompt(cmd.Context(), &f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.prompt(cmd.Context(), &f, args, cmd.Flags().Changed("session"))
+		},
 	}
 	f.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.session, "session", "", "session to talk to (default a new one)")
 	flags.StringVar(&f.agent, "agent", "", "agent profile of the worker")
 	flags.StringVar(&f.model, "model", "", "model, one that the profile allows")
-	flags.StringVar(&f.thinking, "thinking", "", "thinking level: minimal, low, medium, high, xhigh")
+	flags.StringVar(&f.thinking, "thinking", "", "thinking level: "+strings.Join(thinkingLevels, ", "))
 	flags.BoolVarP(&f.detach, "detach", "d", false, "do not wait: print session and sequence")
 	flags.BoolVar(&f.json, "json", false, "print pi's events, one JSON a line; with --detach the receipt")
 	flags.BoolVar(&f.showThinking, "show-thinking", false, "show the model's reasoning on stderr")
@@ -60,11 +67,16 @@ Ctrl-C leaves the prompt running and says how to watch and how to stop it; with
 	return cmd
 }
 
-func (a *app) prompt(ctx context.Context, f *promptFlags, args []string) error {
-	if f.session != "" {
+func (a *app) prompt(ctx context.Context, f *promptFlags, args []string, named bool) error {
+	// A name that was given and is empty is a variable that a script forgot to
+	// set: a new session each time is not what it wants.
+	if named {
 		if _, err := client.ParseSession(f.session); err != nil {
 			return err
 		}
+	}
+	if f.thinking != "" && !slices.Contains(thinkingLevels, f.thinking) {
+		return usageErrorf("--thinking must be one of %s, not %q", strings.Join(thinkingLevels, ", "), f.thinking)
 	}
 	msg, err := a.message(args, &f.inputFlags)
 	if err != nil {

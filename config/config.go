@@ -16,6 +16,7 @@ type Config struct {
 	// MaxInputBytes is the largest prompt, steer or follow-up that a client
 	// publishes, blobs included.
 	MaxInputBytes Bytes
+	MCP           MCPServers
 	Log           Log
 
 	settings []Setting

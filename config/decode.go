@@ -31,6 +31,8 @@ func typeText(field any) string {
 		return "a size such as 512KiB or 32MiB"
 	case *[]string:
 		return "a list of texts (in a variable: separated by commas)"
+	case *MCPServers:
+		return "servers by name, each a command or a url (in the file only)"
 	case *map[string]Secret:
 		return "names with texts (in a variable: name=text, separated by commas)"
 	}
@@ -65,6 +67,8 @@ func assign(field, raw any) (any, error) {
 		return set(f, raw, size)
 	case *[]string:
 		return set(f, raw, list)
+	case *MCPServers:
+		return set(f, raw, mcpServers)
 	case *map[string]Secret:
 		return set(f, raw, secrets)
 	}
@@ -215,6 +219,8 @@ func list(raw any) ([]string, error) {
 			}
 		}
 		return out, nil
+	case wordList:
+		return v, nil
 	case []any:
 		out := make([]string, 0, len(v))
 		for _, e := range v {

@@ -100,7 +100,7 @@ func showPtr[T any](p *T) string {
 // showRaw is the text of a value that was refused.
 func showRaw(field, raw any, how sensitivity) string {
 	switch field.(type) {
-	case *Secret, *map[string]Secret:
+	case *Secret, *map[string]Secret, *MCPServers:
 		return masked
 	}
 	s := fmt.Sprint(raw)

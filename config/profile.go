@@ -41,6 +41,9 @@ type Profile struct {
 
 	Bash Bash
 
+	Outside  Outside
+	Approval Approval
+
 	Reasoning    string // "off", "minimal", "low", "medium", "high", "xhigh"
 	MaxReasoning string // the most that a prompt may ask for
 	// ReasoningModel says whether the model can reason at all; nil: see Reasons.
@@ -238,11 +241,12 @@ func (p Profile) Narrow(n Narrowing) (Profile, error) {
 	}
 	if n.Tools != nil {
 		for _, t := range n.Tools {
-			if !slices.Contains(p.Tools, t) {
-				errs = append(errs, p.refuse("tool", t, p.Tools))
+			if !slices.Contains(p.Tools, t) && !p.Outside.takes(t) {
+				errs = append(errs, p.refuse("tool", t, slices.Concat(p.Tools, p.Outside.MCP, p.Outside.Remote)))
 			}
 		}
-		p.Tools = slices.Clone(n.Tools)
+		own := slices.DeleteFunc(slices.Clone(n.Tools), func(t string) bool { return !slices.Contains(p.Tools, t) })
+		p.Tools, p.Outside = own, p.Outside.narrow(n.Tools)
 	}
 	p.MaxTokens = lower(p.MaxTokens, n.MaxTokens)
 	p.Limits = p.Limits.Lower(n.Limits)

@@ -42,7 +42,7 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 	runner := runCommand(errOut)
 	root.RunE = runner.RunE
 	root.Flags().AddFlagSet(runner.Flags())
-	root.AddCommand(runner, devCommand(out, errOut), configCommand(out), healthcheckCommand(out))
+	root.AddCommand(runner, devCommand(out, errOut), configCommand(out), toolsCommand(out, errOut), healthcheckCommand(out))
 	return root
 }
 

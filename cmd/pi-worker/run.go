@@ -46,6 +46,9 @@ func runCommand(errOut io.Writer) *cobra.Command {
 func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, log *slog.Logger) (err error) {
 	agents := wire.NewAgents(cfg, log)
 	defer func() { err = errors.Join(err, agents.Close()) }()
+	if err := agents.Start(ctx, nc); err != nil {
+		return err
+	}
 	w, err := worker.New(ctx, agents.Worker(nc, version()))
 	if err != nil {
 		return err

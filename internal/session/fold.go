@@ -272,6 +272,7 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 		}
 	case *loop.AgentSettled:
 		f.open, st.Attempts, st.Claims, st.Prompt = false, 0, 0, nil
+		f.asking = nil
 		st.Settled = rec.StreamSeq
 	}
 	if f.open && st.Prompt == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type Agents struct {
 	cfg *config.Config
 	log *slog.Logger
 
+	sources sources // set by Start
+
 	mu     sync.Mutex // guards what is below
 	models map[modelKey]*openai.Model
 	temp   map[string]string // temporary workspaces by session
@@ -41,11 +44,11 @@ func NewAgents(cfg *config.Config, log *slog.Logger) *Agents {
 	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}}
 }
 
-// Close closes the models' idle connections.
+// Close ends MCP servers and closes the models' idle connections.
 func (a *Agents) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var errs []error
+	errs := a.sources.close()
 	for _, m := range a.models {
 		errs = append(errs, m.Close())
 	}
@@ -68,6 +71,9 @@ func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
 	}
 }
 
+// soundsSecret matches names of variables whose values are to be masked.
+var soundsSecret = regexp.MustCompile(`(?i)key|token|secret|passw|credential`)
+
 // secrets are the values that no event may have. A key that cannot be read
 // now is added when a run needs it.
 func (a *Agents) secrets() []string {
@@ -78,6 +84,16 @@ func (a *Agents) secrets() []string {
 		}
 		for _, h := range p.Headers {
 			out = append(out, h.Reveal())
+		}
+	}
+	for _, s := range a.cfg.MCP {
+		for _, h := range s.Headers {
+			out = append(out, h.Reveal())
+		}
+		for _, v := range s.Env {
+			if name, value, ok := strings.Cut(v, "="); ok && soundsSecret.MatchString(name) {
+				out = append(out, value)
+			}
 		}
 	}
 	return out
@@ -104,6 +120,10 @@ func (a *Agents) Agent(_ context.Context, req worker.AgentRequest) (*worker.Agen
 	if err != nil {
 		return nil, err
 	}
+	approvals, err := approvals(p)
+	if err != nil {
+		return nil, errors.Join(err, closeTools())
+	}
 	return &worker.Agent{
 		Name: p.Name, Model: model, SystemPrompt: p.SystemPrompt,
 		Tools: tools, ToolExecution: loop.ExecutionMode(p.ToolExecution),
@@ -122,6 +142,7 @@ func (a *Agents) Agent(_ context.Context, req worker.AgentRequest) (*worker.Agen
 		},
 		Compaction: compaction(p),
 		Limits:     limits(p.Limits),
+		Approvals:  approvals,
 		Steering:   worker.QueueMode(a.cfg.Worker.SteeringMode),
 		FollowUp:   worker.QueueMode(a.cfg.Worker.FollowUpMode),
 		Secrets:    []string{key.Reveal()},

@@ -13,9 +13,9 @@ import (
 	"github.com/pi-worker/pi-worker/tools"
 )
 
-// tools opens the session's workspace with the profile's tools, until the run
+// builtins opens the session's workspace with the profile's tools, until the run
 // is over.
-func (a *Agents) tools(p config.Profile, id string) (list []loop.Tool, closeTools func() error, err error) {
+func (a *Agents) builtins(p config.Profile, id string) (list []loop.Tool, closeTools func() error, err error) {
 	if len(p.Tools) == 0 {
 		return nil, func() error { return nil }, nil
 	}

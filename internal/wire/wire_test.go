@@ -19,7 +19,12 @@ import (
 	"github.com/pi-worker/pi-worker/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(remoteEnv); url != "" {
+		serveRemote(url)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // load reads a configuration that is nobody's but the test's.
 func load(t *testing.T, yaml string) *config.Config {

@@ -395,6 +395,7 @@ func TestAnswersThatCannotBeWrittenAreAnError(t *testing.T) {
 	for _, args := range [][]string{
 		{"prompt", "--session", "s", "hi"},
 		{"tail", "s", "--from", "start", "--follow=false"},
+		{"show", "s"},
 	} {
 		var errOut lockedBuffer
 		code := run(t.Context(), append([]string{"--server", f.Server.ClientURL()}, args...), streams{

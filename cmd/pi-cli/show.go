@@ -51,7 +51,9 @@ func (a *app) show(ctx context.Context, session string, form showForm) error {
 	case form.markdown:
 		return a.showMarkdown(session, transcript.Messages())
 	}
-	writeTranscript(a.out, transcript.Messages(), a.renderOptions())
+	if err := writeTranscript(a.out, transcript.Messages(), a.renderOptions()); err != nil {
+		return err
+	}
 	if transcript.Open() != nil {
 		a.note("… a run is open: pi-cli tail %s", session)
 	}
@@ -90,7 +92,7 @@ func writeMessages(w io.Writer, messages []loop.Message) error {
 
 // writeTranscript prints messages for people: everything is on w, in the
 // renderer's own signs.
-func writeTranscript(w io.Writer, messages []loop.Message, opts renderOptions) {
+func writeTranscript(w io.Writer, messages []loop.Message, opts renderOptions) error {
 	opts.Color = opts.Color && opts.Terminal
 	opts.ChromeTerminal, opts.Quiet = false, false
 	r := newRenderer(w, w, opts)
@@ -115,6 +117,7 @@ func writeTranscript(w io.Writer, messages []loop.Message, opts renderOptions) {
 		}
 	}
 	r.Close()
+	return r.Err()
 }
 
 func toolCalls(m *loop.AssistantMessage) []*loop.ToolCall {

@@ -181,8 +181,8 @@ func (b *brokers) url() string {
 }
 
 // restart stops node i, leaves it down for a while, and starts it on the same
-// store.
-func (b *brokers) restart(ctx context.Context, i int, how syscall.Signal, down time.Duration) error {
+// store. Only when it is back, as well says, the next one may be stopped.
+func (b *brokers) restart(ctx context.Context, i int, how syscall.Signal, down time.Duration, well func() bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.nodes[i].signal(how)
@@ -194,11 +194,16 @@ func (b *brokers) restart(ctx context.Context, i int, how syscall.Signal, down t
 	if err := b.start(i); err != nil {
 		return err
 	}
-	return b.awaitPort(i)
+	if err := b.awaitPort(i); err != nil {
+		return err
+	}
+	for end := time.Now().Add(20 * time.Second); !well() && time.Now().Before(end) && ctx.Err() == nil; {
+		pause(ctx, 100*time.Millisecond)
+	}
+	return nil
 }
 
-// awaitPort waits until the node takes connections, so that with three nodes
-// the next one is not stopped before this one is back.
+// awaitPort waits until the node takes connections.
 func (b *brokers) awaitPort(i int) error {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		c, err := net.DialTimeout("tcp", b.addr(i), time.Second)

@@ -127,10 +127,31 @@ func (f *faults) term(ctx context.Context, rng *rand.Rand) string {
 func (f *faults) broker(ctx context.Context, rng *rand.Rand) string {
 	how := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[rng.IntN(2)]
 	i, down := rng.IntN(len(f.brokers.nodes)), time.Duration(rng.IntN(2000))*time.Millisecond
-	if err := f.brokers.restart(ctx, i, how, down); err != nil {
+	if err := f.brokers.restart(ctx, i, how, down, func() bool { return f.replicated(ctx) }); err != nil {
 		f.fleet.fault("%v", err)
 	}
 	return fmt.Sprintf("node %d, %v, down for %v", i+1, how, down)
+}
+
+// replicated says that every replica of the logs and inputs is up to date. Two
+// of three are promised to be enough; one of three is not.
+func (f *faults) replicated(ctx context.Context) bool {
+	if f.o.nodes == 1 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, name := range []string{f.names.EventsStream(), f.names.InboxStream(), f.names.BellStream()} {
+		s, err := f.js.Stream(ctx, name)
+		if err != nil {
+			return false
+		}
+		c := s.CachedInfo().Cluster
+		if c == nil || c.Leader == "" || slices.ContainsFunc(c.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline }) {
+			return false
+		}
+	}
+	return true
 }
 
 // cluster lets leaders step down, or kills a node for a while.

@@ -223,6 +223,7 @@ func (f *fleet) kill(ctx context.Context, s *slot) error {
 	f.kills = append(f.kills, check.Kill{Worker: p.name, Time: time.Now()})
 	f.mu.Unlock()
 	p.kill()
+	p.stdin.Close()
 	return f.fill(ctx, s)
 }
 

@@ -16,7 +16,7 @@ const (
 	pullExpiry = 15 * time.Second
 	// The server says this often that a pull still waits; silence for two of
 	// them means that the pull is lost.
-	pullHeartbeat = 3 * time.Second
+	pullHeartbeat = 1500 * time.Millisecond
 )
 
 var (

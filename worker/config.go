@@ -36,7 +36,8 @@ type Config struct {
 	ID string
 	// Version is shown by ps.
 	Version string
-	// Sessions are owned at once; 0 means 64.
+	// Sessions are at work at once; 0 means 64. Those whose model asks to wait
+	// do not count, up to eight for each.
 	Sessions int
 	// Agent gives what a prompt runs with. It is called for each run, also
 	// when one is resumed.

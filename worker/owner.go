@@ -18,6 +18,7 @@ type owner struct {
 	w       *Worker
 	session string
 	claim   *session.Claim
+	slot    *slot
 	log     *slog.Logger
 	// stopping is closed when the worker is about to end.
 	stopping <-chan struct{}

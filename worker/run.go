@@ -123,6 +123,9 @@ func (o *owner) prompt(in *session.Input) error {
 func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Event, error]) error {
 	o := r.o
 	defer r.close()
+	if err := o.slot.resume(o.ctx); err != nil {
+		return err
+	}
 	r.ctx, r.cancel = context.WithCancelCause(o.ctx)
 	defer r.cancel(nil)
 	r.wall = newWallClock(r.agent.Limits.WallTime, func() { r.cancel(errWallTime) })
@@ -193,6 +196,7 @@ func (r *run) follow(events iter.Seq2[loop.Event, error]) error {
 // saw takes one event of the loop.
 func (r *run) saw(ev loop.Event) error {
 	r.pulse.saw(ev)
+	r.o.slot.saw(ev)
 	switch ev := ev.(type) {
 	case *loop.AgentStart:
 		return r.hold(ev)
@@ -273,7 +277,12 @@ func (r *run) config() *loop.Config {
 }
 
 // barrier also stands for the events of this run that wait for others.
-func (r *run) barrier(ctx context.Context) error { return r.o.barrier(ctx) }
+func (r *run) barrier(ctx context.Context) error {
+	if err := r.o.slot.resume(ctx); err != nil {
+		return err
+	}
+	return r.o.barrier(ctx)
+}
 
 // poll gives the loop what has come in since. Trouble with the broker is none
 // of the run: the inputs stay, and the next poll finds them.

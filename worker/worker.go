@@ -140,27 +140,21 @@ func stopAll(stops []func() error) error {
 // nil when ctx ends, or what only a person can help; sessions may then still
 // run.
 func (w *Worker) claim(ctx, work context.Context, sessions *sync.WaitGroup) error {
-	slots := make(chan struct{}, w.cfg.Sessions)
-	take := func() bool {
-		select {
-		case slots <- struct{}{}:
-			return ctx.Err() == nil
-		case <-ctx.Done():
-			return false
-		}
-	}
-	if !take() {
+	slots := newSlots(w.cfg.Sessions)
+	free := slots.take(ctx)
+	if free == nil {
 		return nil
 	}
 	for c, err := range w.store.Claims(ctx) {
 		if err != nil {
 			return err
 		}
+		mine := free
 		sessions.Go(func() {
-			defer func() { <-slots }()
-			w.own(work, ctx.Done(), c)
+			defer mine.free()
+			w.own(work, ctx.Done(), c, mine)
 		})
-		if !take() {
+		if free = slots.take(ctx); free == nil {
 			break
 		}
 	}
@@ -168,8 +162,9 @@ func (w *Worker) claim(ctx, work context.Context, sessions *sync.WaitGroup) erro
 }
 
 // own has one session until there is nothing to do or the claim ends.
-func (w *Worker) own(work context.Context, stopping <-chan struct{}, c *session.Claim) {
+func (w *Worker) own(work context.Context, stopping <-chan struct{}, c *session.Claim, s *slot) {
 	o := newOwner(w, c, stopping)
+	o.slot = s
 	before := w.enter(o)
 	defer w.exit(o)
 	if before != nil {

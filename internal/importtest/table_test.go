@@ -95,6 +95,6 @@ var testsMay = rule{
 	ours: []string{"loop", "loop/looptest", "loop/openai", "internal/natsd", "internal/natstest", "subjects"},
 	theirs: []string{
 		"go.uber.org/goleak", "pgregory.net/rapid", "github.com/google/go-cmp",
-		natsGo, natsServer, schema, gjson, openaiGo, pflag, cobra, yaml,
+		natsGo, natsServer, nkeys, "github.com/nats-io/jwt/v2", schema, gjson, openaiGo, pflag, cobra, yaml,
 	},
 }

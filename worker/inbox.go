@@ -102,6 +102,12 @@ func (b *inbox) cursor(k subjects.Kind) uint64 {
 
 // first gives the input of these kinds that was stored first, or ErrNoInput.
 func (b *inbox) first(ctx context.Context, kinds ...subjects.Kind) (*session.Input, error) {
+	if len(kinds) > 1 {
+		in, err := b.any(ctx, kinds)
+		if in != nil || err != nil {
+			return in, err
+		}
+	}
 	var best *session.Input
 	for _, k := range kinds {
 		in, err := b.next(ctx, k, b.cursor(k))
@@ -119,6 +125,24 @@ func (b *inbox) first(ctx context.Context, kinds ...subjects.Kind) (*session.Inp
 		return nil, session.ErrNoInput
 	}
 	return best, nil
+}
+
+// any asks once for all kinds, which is enough when the inbox has nothing more
+// or the first thing in it is one of them. nil without an error means that the
+// kinds have to be asked for one by one.
+func (b *inbox) any(ctx context.Context, kinds []subjects.Kind) (*session.Input, error) {
+	after := b.cursor(kinds[0])
+	for _, k := range kinds[1:] {
+		after = min(after, b.cursor(k))
+	}
+	in, err := b.store.NextInput(ctx, b.session, "", after)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(kinds, in.Ref.Kind) || in.Ref.Seq <= b.cursor(in.Ref.Kind) || !b.prepare(in) {
+		return nil, nil
+	}
+	return in, nil
 }
 
 // empty says whether every input is spent.

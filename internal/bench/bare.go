@@ -123,7 +123,7 @@ func (b *bare) turn(s, turn int, a answer) error {
 			msg.Data = append(strconv.AppendInt(nil, time.Now().UnixNano(), 10), ' ')
 		}
 		msg.Data = append(append(append(msg.Data, `{"type":"message_update","assistantMessageEvent":{"type":"text_delta","contentIndex":0,"delta":"`...), delta...), `"}}`...)
-		if _, err := b.js.PublishMsgAsync(msg); err != nil {
+		if _, err := b.js.PublishMsgAsync(msg, jetstream.WithStallWait(readyTime)); err != nil {
 			return err
 		}
 		b.events.Add(1)

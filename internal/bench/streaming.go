@@ -162,7 +162,7 @@ func delays(ctx context.Context, b *bench) ([]row, error) {
 	}
 	var rows []row
 	for _, n := range []int{1, 200} {
-		a := answer{tokens: pick(b.options, 150, 500), turns: 1, pace: 20 * time.Millisecond, stamp: true}
+		a := answer{tokens: pick(b.options, 100, 500), turns: 1, pace: 20 * time.Millisecond, stamp: true}
 		publish, whole, err := b.bareDelays(ctx, bare, n, a)
 		if err != nil {
 			return nil, err

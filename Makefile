@@ -4,11 +4,12 @@ IMAGE   ?= pi-worker:local
 LDFLAGS := -s -w
 TOOLS   := -modfile=.ci/tools/go.mod
 FUZZTIME ?= 30s
+SEED    ?= 1
 # Packages where goroutines meet; the same as in .ci/run.
 RACE    := ./loop ./subjects ./internal/session ./worker ./client
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint race fuzz bench image nats-image integration release sbom vuln readme clean
+.PHONY: help build test lint race fuzz bench chaos image nats-image integration release sbom vuln readme clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +38,9 @@ fuzz: ## each fuzz test for FUZZTIME (30s)
 
 bench: ## all benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+chaos: ## everything breaks while workers work, for a minute; SEED=1
+	$(GO) run ./internal/chaos -seconds 60 -faults all -seed $(SEED)
 
 image: ## the image from this computer's Go, without a registry; IMAGE=pi-worker:local
 	rm -rf dist/image && mkdir -p dist/image/etc/ssl/certs dist/image/tmp && chmod 1777 dist/image/tmp

@@ -75,7 +75,7 @@ var table = map[string]rule{
 	// internal/wire makes what both commands need from a configuration.
 	"internal/wire": {
 		ours:   []string{"worker", "loop", "loop/openai", "tools", "tools/natstool", "tools/mcptool", "subjects", "config", "internal/session"},
-		theirs: []string{natsGo, nkeys},
+		theirs: []string{natsGo, nkeys, mcpSDK}, // its tests are an MCP server
 	},
 	// dev without a model runs a scripted one.
 	"cmd/pi-worker": {

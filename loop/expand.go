@@ -82,7 +82,7 @@ func (x *Expander) Flush() []Event {
 
 // forget drops the messages of earlier runs, which no later event repeats.
 func (x *Expander) forget() {
-	x.t.messages = nil
+	x.t.messages, x.t.summary, x.t.from = nil, nil, 0
 	x.t.run.base = 0
 	clear(x.args)
 }

@@ -79,7 +79,7 @@ var table = map[string]rule{
 	},
 	// dev without a model runs a scripted one.
 	"cmd/pi-worker": {
-		ours:   []string{"internal/wire", "worker", "loop", "loop/openai", "tools", "subjects", "config", "internal/natsd", "internal/session", "loop/looptest"},
+		ours:   []string{"internal/wire", "worker", "loop", "loop/openai", "tools", "tools/natstool", "subjects", "config", "internal/natsd", "internal/session", "loop/looptest"},
 		theirs: []string{natsGo, nuid, cobra, pflag},
 	},
 	// demo and dev wire what pi-worker wires, and a scripted model.

@@ -28,7 +28,7 @@ const serverEnv = "MCPTOOL_TEST_SERVER"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(serverEnv); dir != "" {
-		if err := newServer(dir).Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+		if err := newServer(dir, nil).Run(context.Background(), &mcp.StdioTransport{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -41,8 +41,10 @@ type in struct {
 	Text string `json:"text,omitempty" jsonschema:"any text"`
 }
 
-// newServer has one tool for each thing that can happen.
-func newServer(dir string) *mcp.Server {
+// newServer has one tool for each thing that can happen. Calls that hang end
+// with release as well, nil is never: a server that is closed waits for them,
+// and a cancellation right before that may be too late.
+func newServer(dir string, release <-chan struct{}) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	add := func(name string, run func(context.Context, *mcp.CallToolRequest, in) (*mcp.CallToolResult, error)) {
 		mcp.AddTool(s, &mcp.Tool{Name: name, Description: "does " + name, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: name == "echo"}},
@@ -70,7 +72,11 @@ func newServer(dir string) *mcp.Server {
 		if token := req.Params.GetProgressToken(); token != nil {
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "half"})
 		}
-		<-ctx.Done()
+		select {
+		case <-ctx.Done():
+		case <-release:
+			return nil, nil
+		}
 		_ = os.WriteFile(filepath.Join(dir, "cancelled"), nil, 0o600)
 		return nil, ctx.Err()
 	})
@@ -143,7 +149,8 @@ func inBoth(t *testing.T, f func(t *testing.T, s mcptool.Server)) {
 		f(t, s)
 	})
 	t.Run("http", func(t *testing.T) {
-		s := newServer(t.TempDir())
+		release := make(chan struct{})
+		s := newServer(t.TempDir(), release)
 		handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
 		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "Bearer token" {
@@ -153,6 +160,7 @@ func inBoth(t *testing.T, f func(t *testing.T, s mcptool.Server)) {
 			handler.ServeHTTP(w, r)
 		}))
 		t.Cleanup(web.Close)
+		t.Cleanup(func() { close(release) })
 		t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 		f(t, mcptool.Server{Name: "srv", URL: web.URL, Headers: map[string]string{"Authorization": "Bearer token"}})
 	})
@@ -333,7 +341,7 @@ func TestCollisionsAreRefusedAtStart(t *testing.T) {
 		t.Errorf("two servers of one name: %v", err)
 	}
 	// "x" with the tool "y_echo" and "x_y" with "echo".
-	s := newServer(t.TempDir())
+	s := newServer(t.TempDir(), nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "y_echo"}, func(context.Context, *mcp.CallToolRequest, in) (*mcp.CallToolResult, any, error) {
 		return nil, nil, nil
 	})

@@ -25,7 +25,6 @@ type broker struct {
 	js       jetstream.JetStream
 	names    subjects.Names
 	url      string
-	inbox    string
 	refusals chan string // of the server, from its error handler
 	missing  bool        // streams do not exist
 }

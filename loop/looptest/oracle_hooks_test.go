@@ -119,7 +119,7 @@ func (t *scriptedTool) Execute(ctx context.Context, call loop.Call, update func(
 	n, cs, st := t.begin(ctx, call)
 	// In the bubble time passes when nobody can go on: all calls of the batch
 	// have begun then, as they would have in JavaScript.
-	time.Sleep(1) // the bubble's, one nanosecond
+	time.Sleep(1 * time.Nanosecond) // of the bubble
 	for i := range p.s.Actions {
 		a := &p.s.Actions[i]
 		if w := a.When.Tool; w != nil && w.Tool == t.t.Name && max(w.Call, 1) == n {

@@ -121,7 +121,7 @@ var profileKeys = []key[Profile]{
 	{name: "headers", doc: "further HTTP headers", field: func(p *Profile) any { return &p.Headers }},
 	{name: "system_prompt", doc: "text before every conversation", field: func(p *Profile) any { return &p.SystemPrompt }},
 	{name: "system_prompt_file", doc: "file that holds it", field: func(p *Profile) any { return &p.SystemPromptFile }},
-	{name: "tools", def: "read,ls", doc: "tools in the order that the model sees; [] for none", field: func(p *Profile) any { return &p.Tools }},
+	{name: "tools", def: "read,ls", doc: "names of tools; the model sees them sorted; [] for none", field: func(p *Profile) any { return &p.Tools }},
 	{name: "tool_execution", def: "parallel", doc: "calls of one answer side by side or one by one", field: func(p *Profile) any { return &p.ToolExecution }, check: oneOf("parallel", "sequential")},
 	{name: "bash.private", doc: "commands see the workspace and a read-only system without homes, temporary folders, /run, other sessions and key files; unset: yes, unless there is a wrapper", field: func(p *Profile) any { return &p.Bash.Private }},
 	{name: "bash.network", doc: "commands reach the network; unset: only with a wrapper, otherwise no more than their own loopback", field: func(p *Profile) any { return &p.Bash.Network }},

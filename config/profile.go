@@ -36,7 +36,7 @@ type Profile struct {
 	SystemPrompt     string
 	SystemPromptFile string // read by Load into SystemPrompt
 
-	Tools         []string // in the order that the model sees
+	Tools         []string // sent in the order of their names
 	ToolExecution string   // "parallel" or "sequential"
 
 	Bash Bash

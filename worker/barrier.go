@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"slices"
+	"strings"
 
 	"github.com/pi-worker/pi-worker/loop"
 )
@@ -80,5 +82,8 @@ func guardTools(tools []loop.Tool, b barrier, m masker) []loop.Tool {
 	for i, t := range tools {
 		out[i] = &guardedTool{Tool: t, barrier: b, mask: m}
 	}
+	// By name, so that a request's first bytes are the same whatever the order
+	// in which the configuration, a server or a service named its tools.
+	slices.SortStableFunc(out, func(a, b loop.Tool) int { return strings.Compare(a.Spec().Name, b.Spec().Name) })
 	return out
 }

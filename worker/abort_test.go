@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/loop/looptest"
 	"github.com/pi-worker/pi-worker/subjects"
@@ -130,4 +131,22 @@ func TestAbortBeforeTheOneThatEndsTheRunHasAnOutcome(t *testing.T) {
 		}
 	}
 	t.Errorf("the malformed abort has no outcome:\n%s", b.dump("s1"))
+}
+
+// An owner that has nothing to run must not blank what ps shows.
+func TestAbortOfIdleSessionKeepsItsSummary(t *testing.T) {
+	b := newBench(t, benchOptions{answers: []looptest.Answer{
+		looptest.Reply{Text: "ok", Usage: &looptest.Usage{Input: 5, Output: 5}},
+	}})
+	w := b.start("w1", nil)
+	b.say("s1", subjects.KindPrompt, "begin")
+	b.settle("s1", 1)
+	w.stop()
+	<-w.done
+	b.abort("s1", "keep")
+	b.start("w2", nil)
+	b.summary(func(sum *session.Summary) bool {
+		return sum.Worker == "w2" && sum.State == "idle" && sum.Outcome == loop.OutcomeCompleted &&
+			sum.Model == "scripted" && sum.Tokens == 10
+	})
 }

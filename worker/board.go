@@ -91,3 +91,24 @@ func (b *board) last(ctx context.Context, s session.Summary) {
 		b.log.Debug("publishing summary", "session", s.Session, "error", err)
 	}
 }
+
+// recall fills the summary with what is true before this ownership has run
+// anything: the log says it, and the former owner's summary says the rest. That
+// one is derived, so nothing depends on whether it can be read.
+func (o *owner) recall(ctx context.Context, st *session.State) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	former, err := o.w.store.Summary(ctx, o.session)
+	if err != nil {
+		o.log.Debug("reading the former summary", "error", err)
+		former = &session.Summary{}
+	}
+	o.summary.Agent, o.summary.Model, o.summary.Prompts = former.Agent, former.Model, former.Prompts
+	o.summary.Outcome, o.summary.Tokens, o.summary.Cost = former.Outcome, former.Tokens, former.Cost
+	if total := st.Transcript.Usage(); total.TotalTokens > 0 {
+		o.summary.Tokens, o.summary.Cost = total.TotalTokens, total.Cost.Total
+	}
+	if st.LastOutcome != "" {
+		o.summary.Outcome = st.LastOutcome
+	}
+}

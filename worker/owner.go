@@ -81,6 +81,7 @@ func (o *owner) serve(ctx context.Context) error {
 	}
 	o.log = o.log.With("epoch", o.events.Epoch().String())
 	o.summary.Epoch = o.events.Epoch().String()
+	o.recall(ctx, st)
 	o.log.Info("session claimed")
 	var watch sync.WaitGroup
 	defer watch.Wait()

@@ -43,6 +43,8 @@ type State struct {
 	Seq     uint64 // Pi-Seq of the last durable record
 	Sub     uint64 // Pi-Sub of the last record
 	Settled uint64 // stream sequence of the last record with agent_settled
+	// LastOutcome is the last agent_settled's, "" without one.
+	LastOutcome loop.Outcome
 	// Attempts counts the claims of the open run since its last completed
 	// turn, from the one that began it; 0 without an open run. The claim that
 	// is made now is not in it.
@@ -273,7 +275,7 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 	case *loop.AgentSettled:
 		f.open, st.Attempts, st.Claims, st.Prompt = false, 0, 0, nil
 		f.asking = nil
-		st.Settled = rec.StreamSeq
+		st.Settled, st.LastOutcome = rec.StreamSeq, ev.Outcome
 	}
 	if f.open && st.Prompt == nil {
 		st.Prompt = delivered(rec.Inputs)

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -93,6 +94,15 @@ func (s *Store) DeletePresence(ctx context.Context, worker string) error {
 		err = kv.Purge(ctx, keyWorker+worker)
 	}
 	return explain("deleting a presence", err)
+}
+
+// Summary reads one session's. ErrUnknownSession without one.
+func (s *Store) Summary(ctx context.Context, session string) (*Summary, error) {
+	sum, err := s.summary(ctx, session)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownSession, session)
+	}
+	return sum, explain("reading a summary", err)
 }
 
 // summary reads one.

@@ -61,6 +61,24 @@ func (c *Client) isSettled(ctx context.Context, r *session.Record, state *settli
 	}
 }
 
+// isOver says of a log without any record that nothing will be written to it
+// unless an input comes: no run was open when its owner left, and no prompt waits.
+func (c *Client) isOver(ctx context.Context, id string) (bool, error) {
+	tail, err := c.tailSeq(ctx, id)
+	if err != nil || tail != 0 {
+		return false, err
+	}
+	sum, err := c.store.Summary(ctx, id)
+	if err != nil || sum.State != StateIdle {
+		return false, err
+	}
+	_, err = c.store.NextInput(ctx, id, KindPrompt, 0)
+	if errors.Is(err, session.ErrNoInput) {
+		return true, nil
+	}
+	return false, err
+}
+
 // lastRun is a stream sequence at or before the first record of the last run,
 // and after the one before it; 0 without a log.
 func (c *Client) lastRun(ctx context.Context, id string) (uint64, error) {

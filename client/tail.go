@@ -45,8 +45,9 @@ type InputRef struct {
 	ID   string
 }
 
-// Gap is a part of the log that retention has removed: stream sequences, both
-// included, and how many durable records were in it, 0 if unknown.
+// Gap is a part of the log that retention or a purge has removed, or all of it:
+// stream sequences, both included, and how many durable records were in it, 0
+// if unknown.
 type Gap struct{ From, To, Records uint64 }
 
 // TailOptions say where a tail begins and in which form; the zero value and nil
@@ -60,7 +61,7 @@ type TailOptions struct {
 	// NoFollow ends the tail at what was the log's end when it began.
 	NoFollow bool
 	// UntilSettled ends the tail after an agent_settled at the log's end, with
-	// no prompt waiting.
+	// no prompt waiting; and after the gap of a log that is gone as a whole.
 	UntilSettled bool
 	// Wait waits for a session that does not exist yet.
 	Wait bool
@@ -117,7 +118,11 @@ func (c *Client) tail(ctx context.Context, id string, o TailOptions, yield func(
 		if state.see(r); !o.UntilSettled {
 			continue
 		}
-		if settled, err := c.isSettled(ctx, r, &state); err != nil || settled {
+		settled, err := c.isSettled(ctx, r, &state)
+		if r.Gap != nil {
+			settled, err = c.isOver(ctx, id)
+		}
+		if err != nil || settled {
 			return err
 		}
 	}

@@ -50,7 +50,11 @@ func (s *Store) Read(ctx context.Context, session string, from From) iter.Seq2[*
 			yield(nil, err)
 			return
 		}
-		if end.stream == 0 || at.next > end.stream || at.time.After(end.time) {
+		if end.stream == 0 {
+			s.tellGone(ctx, session, from, yield)
+			return
+		}
+		if at.next > end.stream || at.time.After(end.time) {
 			return
 		}
 		s.records(ctx, session, at, end, yield)
@@ -63,10 +67,19 @@ func (s *Store) Read(ctx context.Context, session string, from From) iter.Seq2[*
 // ErrUnknownSession at once.
 func (s *Store) Tail(ctx context.Context, session string, from From) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
-		at, _, err := s.begin(ctx, session, from)
+		at, end, err := s.begin(ctx, session, from)
 		if err != nil {
 			yield(nil, err)
 			return
+		}
+		if end.stream == 0 {
+			told, more := s.tellGone(ctx, session, from, yield)
+			if !more {
+				return
+			}
+			if told {
+				at.expect = 0 // the numbers may go on or begin again
+			}
 		}
 		s.records(ctx, session, at, tailMark{}, yield)
 	}
@@ -168,6 +181,25 @@ func (s *Store) known(ctx context.Context, session string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrUnknownSession, session)
+}
+
+// tellGone yields the hole of a log without any record that had some: its
+// summary has an epoch, which comes with the first record. The hole ends where
+// the stream ended before it was seen that the log is empty.
+func (s *Store) tellGone(ctx context.Context, session string, from From, yield func(*Record, error) bool) (told, more bool) {
+	sum, err := s.summary(ctx, session)
+	if err != nil || sum.Epoch == "" || from.Now || from.Time.After(sum.Updated) {
+		return false, true // derived data: without it nothing can be told
+	}
+	stream, err := s.js.Stream(ctx, s.names.EventsStream())
+	if err != nil {
+		return false, true
+	}
+	gap := &Gap{From: max(from.Seq, 1), To: stream.CachedInfo().State.LastSeq}
+	if _, err := s.last(ctx, s.names.EventsStream(), s.names.Events(session)); !errors.Is(err, errNotFound) || gap.To < gap.From {
+		return false, true // it begins again right now
+	}
+	return true, yield(&Record{Session: session, Gap: gap}, nil)
 }
 
 // records gives records from a place on, to the mark or for ever.

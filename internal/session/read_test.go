@@ -417,3 +417,35 @@ func TestStalledReadersDoNotHoldTheWriter(t *testing.T) {
 	close(goOn)
 	wg.Wait()
 }
+
+func TestLogThatIsGoneIsTold(t *testing.T) {
+	b := start(t)
+	b.publish("young", subjects.KindPrompt, "hi")
+	l := b.open("s", "w")
+	b.append(l, waiting(1))
+	b.close(l)
+	b.must(b.store.PutSummary(t.Context(), &session.Summary{Session: "s", State: "idle", Epoch: l.Epoch().String(), Updated: time.Now()}))
+	stream, err := b.env.JS.Stream(t.Context(), subjects.Names{}.EventsStream())
+	b.must(err)
+	b.must(stream.Purge(t.Context()))
+	for _, c := range []struct {
+		session string
+		from    session.From
+		want    *session.Gap
+	}{
+		{"s", session.From{}, &session.Gap{From: 1, To: 2}},
+		{"s", session.From{Seq: 2}, &session.Gap{From: 2, To: 2}},
+		{"s", session.From{Seq: 3}, nil},
+		{"s", session.From{Now: true}, nil},
+		{"s", session.From{Time: time.Now().Add(time.Hour)}, nil},
+		{"young", session.From{}, nil}, // has a prompt, and never had a log
+	} {
+		recs := b.records(c.session, c.from)
+		switch {
+		case c.want == nil && len(recs) > 0, c.want != nil && len(recs) != 1:
+			t.Errorf("%s from %+v: %d records", c.session, c.from, len(recs))
+		case c.want != nil && (recs[0].Gap == nil || *recs[0].Gap != *c.want):
+			t.Errorf("%s from %+v: %+v, want the hole %v", c.session, c.from, recs[0], c.want)
+		}
+	}
+}

@@ -54,7 +54,7 @@ var exitCodes = []exitCode{
 	{exitUnknown, "unknown", "no such session, queued input or dead letter"},
 	{exitConnection, "connection", "NATS is unreachable, refuses the credentials, or has no JetStream or no streams of ours"},
 	{exitRefused, "refused", "the input was refused: too large, malformed, or the session's inbox is full"},
-	{exitUnsettled, "unsettled", "tail --follow=false came to the log's end in the middle of a run"},
+	{exitUnsettled, "unsettled", "tail --follow=false came to the log's end while a run is open, or before the first"},
 	{exitTooLate, "too_late", "the input to be changed was delivered or returned already"},
 	{exitTimeout, "timeout", "--timeout passed first; the prompt runs on"},
 	{exitInterrupted, "interrupted", "Ctrl-C or SIGTERM; the prompt runs on"},

@@ -59,7 +59,7 @@ func (p *printer) Status(text string) {
 // Print shows one event. A gap is told on stderr in every form.
 func (p *printer) Print(ev *client.Event) error {
 	if ev.Gap != nil {
-		p.app.note("! the log has a gap: sequences %d to %d are gone", ev.Gap.From, ev.Gap.To)
+		p.app.noteGap(ev.Gap)
 		return nil
 	}
 	if p.render != nil {
@@ -77,6 +77,10 @@ func (p *printer) Print(ev *client.Event) error {
 		return fmt.Errorf("writing to standard output: %w", err)
 	}
 	return nil
+}
+
+func (a *app) noteGap(gap *client.Gap) {
+	a.note("! the log has a gap: sequences %d to %d are gone", gap.From, gap.To)
 }
 
 // Close ends an open line.

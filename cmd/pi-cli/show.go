@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pi-worker/pi-worker/client"
 	"github.com/pi-worker/pi-worker/loop"
 )
 
@@ -43,6 +44,9 @@ func (a *app) show(ctx context.Context, session string, form showForm) error {
 	if err != nil {
 		return err
 	}
+	if err := a.noteGone(ctx, c, session); err != nil {
+		return err
+	}
 	switch {
 	case form.json:
 		return writeMessages(a.out, transcript.Messages())
@@ -56,6 +60,20 @@ func (a *app) show(ctx context.Context, session string, form showForm) error {
 	}
 	if transcript.Open() != nil {
 		a.note("… a run is open: pi-cli tail %s", session)
+	}
+	return nil
+}
+
+// noteGone says on stderr that the log's beginning, or all of it, is gone.
+func (a *app) noteGone(ctx context.Context, c *client.Client, session string) error {
+	for ev, err := range c.Tail(ctx, session, &client.TailOptions{NoFollow: true, Wire: true}) {
+		if err != nil {
+			return err
+		}
+		if ev.Gap != nil {
+			a.noteGap(ev.Gap)
+		}
+		break
 	}
 	return nil
 }

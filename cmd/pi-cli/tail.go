@@ -28,7 +28,8 @@ func (a *app) tailCommand() *cobra.Command {
 		Long: `tail shows what a session does. It begins with the last run and ends when the
 session has settled and no prompt waits; the exit code is the last outcome's, so
 0 always means that a prompt settled well. With --follow=false it ends where the
-log ends, with code 11 if that is in the middle of a run.
+log ends, with code 11 if the session is in the middle of a run, or has not begun one.
+What retention or a purge has removed is told on stderr.
 
 --from is one of
   last       the open run, or the last one (default)
@@ -95,10 +96,37 @@ func (a *app) showTail(ctx context.Context, c *client.Client, session string, op
 		}
 		state.note(ev.Event)
 	}
-	if state.open || state.outcome == "" {
+	if !state.open && state.outcome == "" {
+		if err := a.standing(ctx, c, session, &state); err != nil {
+			return err
+		}
+	}
+	if state.open {
 		return quietExit(exitUnsettled)
 	}
 	return outcomeError(state.outcome)
+}
+
+// standing is the session's state for a tail that saw nothing of it: by the
+// last run, or, if the log is gone, by what ps shows.
+func (a *app) standing(ctx context.Context, c *client.Client, session string, state *tailState) error {
+	for ev, err := range c.Tail(ctx, session, &client.TailOptions{LastRun: true, NoFollow: true, Wire: true}) {
+		if err != nil {
+			return err
+		}
+		state.note(ev.Event)
+	}
+	if state.open || state.outcome != "" {
+		return nil
+	}
+	state.open = true // a prompt that nobody has begun
+	all, err := c.Sessions(ctx)
+	for _, info := range all {
+		if info.Session == session && info.Outcome != "" {
+			state.open, state.outcome = info.State != client.StateIdle, info.Outcome
+		}
+	}
+	return err
 }
 
 // tailState is what the events said of the session's state so far.

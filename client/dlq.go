@@ -22,7 +22,8 @@ type DeadLetter struct {
 	Kind     Kind   `json:"kind"`
 	ID       string `json:"id,omitempty"`
 	InputSeq uint64 `json:"inputSeq,omitempty"` // stream sequence that it had in the inbox
-	// Reason is "malformed", "unknown_agent" or "max_attempts".
+	// Reason is "malformed", "unknown_agent", "not_allowed" (a model, a thinking
+	// level or an option that the agent refuses) or "max_attempts".
 	Reason   string    `json:"reason"`
 	Error    string    `json:"error,omitempty"` // the last one
 	Attempts int       `json:"attempts"`        // claims that were made; 0 if it never began

@@ -74,6 +74,14 @@ func refused(err error) bool {
 	return errors.Is(err, ErrUnknownAgent) || errors.Is(err, ErrNotAllowed)
 }
 
+// refusal is the reason that the dead letter of a refused input gives.
+func refusal(err error) string {
+	if errors.Is(err, ErrUnknownAgent) {
+		return "unknown_agent"
+	}
+	return "not_allowed"
+}
+
 func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open *loop.OpenRun) *run {
 	r := &run{
 		o: o, agent: agent, prompt: prompt, attempts: attempts,
@@ -100,7 +108,7 @@ func (o *owner) prompt(in *session.Input) error {
 	case o.ctx.Err() != nil:
 		return context.Cause(o.ctx)
 	case refused(err):
-		return o.deadLetter(in, "unknown_agent", 1, err, true)
+		return o.deadLetter(in, refusal(err), 1, err, true)
 	case err != nil:
 		o.log.Error("preparing the agent", "error", err)
 		return o.consume(in, &loop.AgentSettled{

@@ -117,7 +117,7 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 	case o.ctx.Err() != nil:
 		return context.Cause(o.ctx)
 	case refused(err):
-		return o.giveUp(prompt, open, st.Attempts, "unknown_agent", err)
+		return o.giveUp(prompt, open, st.Attempts, refusal(err), err)
 	case err != nil:
 		r := &run{o: o, prompt: prompt, attempts: attempts, meter: newMeter(Limits{}, open)}
 		return o.settle(r, loop.OutcomeFailed, newMasker(o.w.cfg.Secrets).text(err.Error()), closing(open), nil)

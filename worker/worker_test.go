@@ -193,6 +193,23 @@ func (b *bench) wantDead(id string, n uint64) {
 	}
 }
 
+func TestRefusalNamesItsReasonInTheDeadLetter(t *testing.T) {
+	for reason, cause := range map[string]error{"unknown_agent": ErrUnknownAgent, "not_allowed": ErrNotAllowed} {
+		b := newBench(t, benchOptions{})
+		b.start("w1", func(c *Config) {
+			c.Agent = func(context.Context, AgentRequest) (*Agent, error) { return nil, fmt.Errorf("%w: huge", cause) }
+		})
+		b.say("s1", subjects.KindPrompt, "hi")
+		b.wantOutcomes(b.settle("s1", 1), loop.OutcomeDeadLetter)
+		for d, err := range b.store.DeadLetters(t.Context(), "s1") {
+			if err != nil || d.Reason != reason {
+				t.Errorf("the reason of %v is %+v (%v), want %s", cause, d, err, reason)
+			}
+		}
+		b.wantDead("s1", 1)
+	}
+}
+
 func TestUnknownAgentDeadLettered(t *testing.T) {
 	b := newBench(t, benchOptions{answers: []looptest.Answer{looptest.Text("ok")}})
 	b.start("w1", func(c *Config) {

@@ -19,6 +19,7 @@ import (
 
 const (
 	devPort     = 4222             // where every NATS client looks first
+	maxPort     = 65535
 	usualKeyEnv = "OPENAI_API_KEY" // where the key is expected if nothing says otherwise
 )
 
@@ -37,6 +38,9 @@ Without an API key and without a base URL the answers are scripted.`,
 			cfg, err := load(cmd)
 			if err != nil {
 				return err
+			}
+			if port < 0 || port > maxPort {
+				return usageError{fmt.Errorf("--port %d is no port: 0 to %d", port, maxPort)}
 			}
 			log := wire.Logger(cfg.Log, errOut)
 			srv, err := startServer(dir, port, cmd.Flags().Changed("port"), log)

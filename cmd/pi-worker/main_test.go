@@ -93,6 +93,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"rnu"}, `did you mean run?`},
 		{[]string{"config", "more"}, "takes no arguments"},
 		{[]string{"--sessions", "none"}, "sessions"},
+		{[]string{"dev", "--port", "99999"}, "--port 99999 is no port"},
+		{[]string{"dev", "--port", "-1"}, "--port -1 is no port"},
 	} {
 		code, _, errOut := command(t, c.args...)
 		if code != exitUsage {

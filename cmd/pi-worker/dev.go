@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	devPort     = 4222             // where every NATS client looks first
+	devPort     = 4222 // where every NATS client looks first
 	maxPort     = 65535
 	usualKeyEnv = "OPENAI_API_KEY" // where the key is expected if nothing says otherwise
 )

@@ -32,7 +32,10 @@ func devCommand(out, errOut io.Writer) *cobra.Command {
 		Long: `Run a worker with an embedded NATS server (JetStream on disk) that listens on
 127.0.0.1, so that pi-cli and any other NATS client can join.
 
-Without an API key and without a base URL the answers are scripted.`,
+Without an API key and without a base URL the answers are scripted.
+
+Ctrl-C lets turns end within --grace, and removes the temporary folder. A second
+one kills, and leaves it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg, err := load(cmd)

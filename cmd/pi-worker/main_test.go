@@ -20,7 +20,15 @@ import (
 	"github.com/pi-worker/pi-worker/internal/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asWorker makes a process of the test binary a pi-worker.
+const asWorker = "TEST_AS_PI_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWorker) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // screen is what a command printed; it may be read while the command runs.
 type screen struct {

@@ -67,13 +67,10 @@ func (a *app) show(ctx context.Context, session string, form showForm) error {
 // noteGone says on stderr that the log's beginning, or all of it, is gone.
 func (a *app) noteGone(ctx context.Context, c *client.Client, session string) error {
 	for ev, err := range c.Tail(ctx, session, &client.TailOptions{NoFollow: true, Wire: true}) {
-		if err != nil {
+		if err != nil || ev.Gap == nil {
 			return err
 		}
-		if ev.Gap != nil {
-			a.noteGap(ev.Gap)
-		}
-		break
+		a.noteGap(ev.Gap)
 	}
 	return nil
 }

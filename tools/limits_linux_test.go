@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -39,20 +38,7 @@ func TestPrivateCommandSeesNoHiddenFiles(t *testing.T) {
 	if bestIsolation() == isolateReaper {
 		t.Skip("this kernel lets nothing be hidden")
 	}
-	// Not below the temporary folder, which is hidden as a whole.
-	dir, err := os.MkdirTemp(".", "hidden-test-")
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		t.Skip("the sources' folder belongs to somebody else")
-	case err != nil:
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	wd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir = wd + "/" + dir
+	dir := visibleFolder(t)
 	for _, name := range []string{"key", "open"} {
 		if err := os.WriteFile(dir+"/"+name, []byte(name+" content"), 0o644); err != nil {
 			t.Fatal(err)
@@ -72,6 +58,29 @@ func TestPrivateCommandSeesNoHiddenFiles(t *testing.T) {
 	if text != "open content" {
 		t.Errorf("got %q", text)
 	}
+}
+
+// visibleFolder makes a folder that a private command sees: not below the
+// temporary ones, which are hidden as a whole, even if the sources are there.
+func visibleFolder(t *testing.T) string {
+	t.Helper()
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, parent := range []string{wd, "/opt", "/srv", "/var/lib"} {
+		if parent == "/tmp" || strings.HasPrefix(parent, "/tmp/") || strings.HasPrefix(parent, "/var/tmp/") || strings.HasPrefix(parent, os.TempDir()+"/") {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, "hidden-test-")
+		if err != nil {
+			continue // it belongs to somebody else, or is not there
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+	t.Skip("no folder outside the temporary ones can be written to")
+	return ""
 }
 
 // TestLoopbackWithoutNetwork: a command without a network can still talk to

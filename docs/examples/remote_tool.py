@@ -64,6 +64,8 @@ class Nats:
                 continue
             if words[0] == "PING":
                 self.send(b"PONG\r\n")
+            elif words[0] == "PONG":  # the server has taken all that was sent before our PING
+                print("ready", flush=True)
             elif words[0] == "-ERR":
                 sys.exit(line.decode())
             elif words[0] == "MSG":  # subject sid [reply] size
@@ -88,7 +90,7 @@ def main():
         for suffix in ("", f".{SERVICE}", f".{SERVICE}.{ID}"):
             nc.subscribe(f"$SRV.{verb}{suffix}")
     nc.subscribe(SUBJECT, QUEUE)
-    print("ready", flush=True)
+    nc.send(b"PING\r\n")
     for subject, reply, headers, data in nc.messages():
         if subject.startswith("$SRV.INFO"):
             info = {**identity("info_response"), "description": "counts words", "endpoints": [ENDPOINT]}

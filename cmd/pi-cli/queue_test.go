@@ -58,7 +58,10 @@ func TestAnyReceiptCanBeAwaited(t *testing.T) {
 	if d, err := c.Await(t.Context(), again); err != nil || d.Fate != client.Delivered || d.Turn != 1 {
 		t.Errorf("the repeated id: %+v, %v", d, err)
 	}
+	// Until the steer's run has settled, a follow-up would be its second turn.
+	f.cli(t, "tail", "s").want(t, exitOK, "two", "")
 	f.cli(t, "followup", "--wait", "s", "more").want(t, exitOK, "", "delivered in turn 1")
+	f.cli(t, "tail", "s").want(t, exitOK, "three", "")
 	if _, err := f.JS.Publish(t.Context(), "agent.s.steer", []byte(`{"id":"bad"}`)); err != nil {
 		t.Fatal(err)
 	}

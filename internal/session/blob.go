@@ -62,8 +62,17 @@ func (s *Store) putBlob(ctx context.Context, session, eventType string, data []b
 	return line, ref, err
 }
 
-// getBlob resolves a reference; the object store checks its digest.
-func (s *Store) getBlob(ctx context.Context, ref blobRef) ([]byte, error) {
+// getBlob resolves a reference, and outlives a lost connection or leader.
+func (s *Store) getBlob(ctx context.Context, ref blobRef) (data []byte, err error) {
+	err = persistFor(ctx, blobTimeout, readPatience, func(ctx context.Context) (err error) {
+		data, err = s.getBlobOnce(ctx, ref)
+		return err
+	})
+	return data, err
+}
+
+// getBlobOnce reads a blob; the object store checks its digest.
+func (s *Store) getBlobOnce(ctx context.Context, ref blobRef) ([]byte, error) {
 	store, err := s.js.ObjectStore(ctx, s.names.BlobBucket())
 	if err != nil {
 		return nil, explain("opening "+s.names.BlobBucket(), err)

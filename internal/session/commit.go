@@ -17,7 +17,7 @@ const headerTTL = "Nats-TTL"
 
 const (
 	firstTimeout = 500 * time.Millisecond // of the first attempt to append
-	blobTimeout  = 30 * time.Second       // of an attempt to store a large payload
+	blobTimeout  = 30 * time.Second       // of an attempt to store or read a large payload
 )
 
 // write commits segments until there are none, and ends.

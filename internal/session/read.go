@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/pi-worker/pi-worker/subjects"
 )
@@ -25,6 +26,12 @@ const (
 	// missing ones mean that the consumer's node is gone, which no lost
 	// connection tells to a reader at another node.
 	readHeartbeat = 2 * time.Second
+	// openTime bounds one attempt to make a reader's consumer. It may have
+	// been given to a node that is frozen; the next one is given to any.
+	openTime = 5 * time.Second
+	// readPatience is how long a read that has an end waits for one record
+	// while the broker gives nothing but errors that may pass.
+	readPatience = time.Minute
 )
 
 // place is where a reader stands.
@@ -42,7 +49,9 @@ type tailMark struct {
 }
 
 // Read gives the records from a place up to the tail that the log has when
-// Read begins. ErrUnknownSession if nothing is known of the session.
+// Read begins. Lost connections and leaders are waited out, up to a minute for
+// a record; ErrNoServer after that. ErrUnknownSession if nothing is known of
+// the session.
 func (s *Store) Read(ctx context.Context, session string, from From) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		at, end, err := s.begin(ctx, session, from)
@@ -136,7 +145,7 @@ func (s *Store) beginSeq(ctx context.Context, from From) (place, error) {
 		at.expect = max(at.expect, 1)
 		return at, nil
 	}
-	stream, err := s.js.Stream(ctx, s.names.EventsStream())
+	stream, err := s.stream(ctx, s.names.EventsStream())
 	if err != nil {
 		return place{}, explain("reading the stream", err)
 	}
@@ -191,7 +200,7 @@ func (s *Store) tellGone(ctx context.Context, session string, from From, yield f
 	if err != nil || sum.Epoch == "" || from.Now || from.Time.After(sum.Updated) {
 		return false, true // derived data: without it nothing can be told
 	}
-	stream, err := s.js.Stream(ctx, s.names.EventsStream())
+	stream, err := s.stream(ctx, s.names.EventsStream())
 	if err != nil {
 		return false, true
 	}
@@ -296,24 +305,24 @@ func (s *Store) probe(ctx context.Context, session string, at *place, end uint64
 
 // consume reads by a consumer until end, for ever if end is 0. Errors of the
 // broker are waited out as long as ctx lives when it reads for ever; otherwise
-// they end it.
+// those that may pass, for readPatience.
 func (s *Store) consume(ctx context.Context, session string, at place, end uint64, yield func(*message, error) bool) {
 	pause := 50 * time.Millisecond
-	for {
+	for heard := time.Now(); ; {
 		before := at.next
 		done, err := s.consumeOnce(ctx, session, &at, end, yield)
+		if at.next > before {
+			pause, heard = 50*time.Millisecond, time.Now()
+		}
 		switch {
 		case done:
 			return
 		case ctx.Err() != nil:
 			yield(nil, context.Cause(ctx))
 			return
-		case errors.Is(err, nats.ErrConnectionClosed), end > 0 && err != nil:
+		case errors.Is(err, nats.ErrConnectionClosed), end > 0 && (isRefusal(err) || time.Since(heard) > readPatience):
 			yield(nil, explain("reading the log", err))
 			return
-		}
-		if at.next > before {
-			pause = 50 * time.Millisecond
 		}
 		s.log.Warn("reading again", "session", session, "from", at.next, "error", err)
 		select {
@@ -325,6 +334,13 @@ func (s *Store) consume(ctx context.Context, session string, at place, end uint6
 			at = place{next: 1}
 		}
 	}
+}
+
+// isRefusal says that the broker gave an answer which the next attempt would
+// get as well. A consumer that is gone is made again.
+func isRefusal(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.Code >= 400 && api.Code < 500 && api.ErrorCode != jetstream.JSErrCodeConsumerNotFound
 }
 
 // isBeyond says that the stream ends before the place where a reader wants to
@@ -340,16 +356,17 @@ func (s *Store) consumeOnce(ctx context.Context, session string, at *place, end 
 	cfg := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{s.names.Events(session)},
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: at.next,
-		MaxResetAttempts: 3,
+		MaxResetAttempts: 1, // consume begins again, with its own bounds
+		NamePrefix:       nuid.Next(),
 	}
 	if !at.time.IsZero() {
 		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &at.time
 	}
-	cons, err := s.js.OrderedConsumer(ctx, s.names.EventsStream(), cfg)
+	cons, err := s.openReader(ctx, cfg)
 	if err != nil {
 		return false, err
 	}
-	defer s.forget(cons)
+	defer func() { s.forget(cons.CachedInfo().Name) }()
 	if end > 0 && cons.CachedInfo().NumPending == 0 {
 		return s.isTail(ctx, session, at.next-1)
 	}
@@ -385,6 +402,17 @@ func (s *Store) consumeOnce(ctx context.Context, session string, at *place, end 
 	}
 }
 
+// openReader makes a reader's consumer.
+func (s *Store) openReader(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	cons, err := s.js.OrderedConsumer(ctx, s.names.EventsStream(), cfg)
+	if err != nil {
+		s.forget(cfg.NamePrefix + "_1") // nats.go's name; it may be made yet
+	}
+	return cons, err
+}
+
 // isTail says whether the log has nothing behind seq. A consumer without
 // pending messages is no proof before its end was seen: the end may have
 // expired, or the replica that the consumer is on may be behind the leader.
@@ -398,8 +426,8 @@ func (s *Store) isTail(ctx context.Context, session string, seq uint64) (bool, e
 
 // forget deletes a reader's consumer without waiting; nats.go would leave it
 // to the server's five minutes.
-func (s *Store) forget(cons jetstream.Consumer) {
-	subject := s.api + "CONSUMER.DELETE." + s.names.EventsStream() + "." + cons.CachedInfo().Name
+func (s *Store) forget(consumer string) {
+	subject := s.api + "CONSUMER.DELETE." + s.names.EventsStream() + "." + consumer
 	if err := s.nc.Publish(subject, nil); err != nil {
 		s.log.Debug("deleting a reader's consumer", "error", err)
 	}

@@ -24,9 +24,11 @@ func (s *Store) Remove(ctx context.Context, session string) error {
 		{s.names.EventsStream(), s.names.Events(session)},
 		{s.names.DLQStream(), s.names.DLQ(session)},
 	} {
-		stream, err := s.js.Stream(ctx, part.stream)
+		stream, err := s.stream(ctx, part.stream)
 		if err == nil {
-			err = stream.Purge(ctx, jetstream.WithPurgeSubject(part.subject))
+			err = persist(ctx, func(ctx context.Context) error {
+				return stream.Purge(ctx, jetstream.WithPurgeSubject(part.subject))
+			})
 		}
 		if err != nil {
 			return explain("removing session "+session+" from "+part.stream, err)

@@ -26,8 +26,13 @@ const (
 	reserve = 8 << 10
 	// requestTimeout bounds one question to the broker.
 	requestTimeout = 2 * time.Second
-	// askTime is how long a question is repeated that has no answer.
-	askTime = 10 * time.Second
+	// askTime is how long a question is repeated that has no answer: the
+	// broker's own time-outs, after which a frozen leader is replaced, are 4 to
+	// 9 s, and come twice if the new one was told late.
+	askTime = 30 * time.Second
+	// nobodyTime is the same while the broker says that nobody takes the
+	// question. Mostly the stream does not exist.
+	nobodyTime = 10 * time.Second
 	// The longest pause between two attempts.
 	maxPause = time.Second
 )
@@ -118,19 +123,49 @@ func (s *Store) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 // ask is request for questions that may be asked again: it outlives a lost
 // connection or leader of up to askTime.
 func (s *Store) ask(ctx context.Context, msg *nats.Msg) (resp *nats.Msg, err error) {
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		resp, err = s.nc.RequestMsgWithContext(ctx, msg)
+		return err
+	})
+	return resp, err
+}
+
+// persist repeats a question for up to askTime. Each attempt has requestTimeout
+// alone: what a frozen leader was asked is never answered, however long the
+// caller could wait.
+func persist(ctx context.Context, question func(context.Context) error) error {
+	return persistFor(ctx, requestTimeout, askTime, question)
+}
+
+func persistFor(ctx context.Context, each, patience time.Duration, question func(context.Context) error) error {
 	pause := 50 * time.Millisecond
-	for end := time.Now().Add(askTime); ; {
-		resp, err = s.request(ctx, msg)
-		if err == nil || !isTransient(err) || ctx.Err() != nil || time.Now().After(end) {
-			return resp, err
+	for begun := time.Now(); ; {
+		try, cancel := context.WithTimeout(ctx, each)
+		err := question(try)
+		cancel()
+		if err == nil || !isTransient(err) || ctx.Err() != nil {
+			return err
+		}
+		waited := time.Since(begun)
+		if waited > patience || waited > nobodyTime && errors.Is(err, nats.ErrNoResponders) {
+			return err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, err
+			return err
 		}
 		pause = min(2*pause, maxPause)
 	}
+}
+
+// stream asks what a stream has.
+func (s *Store) stream(ctx context.Context, name string) (stream jetstream.Stream, err error) {
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		stream, err = s.js.Stream(ctx, name)
+		return err
+	})
+	return stream, err
 }
 
 // isTransient names the errors of a broker that may be back in a moment.

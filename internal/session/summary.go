@@ -64,7 +64,11 @@ func (s *Store) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	if kv := s.summaries.Load(); kv != nil {
 		return *kv, nil
 	}
-	kv, err := s.js.KeyValue(ctx, s.names.SessionsBucket())
+	var kv jetstream.KeyValue
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		kv, err = s.js.KeyValue(ctx, s.names.SessionsBucket())
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +115,11 @@ func (s *Store) summary(ctx context.Context, session string) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry, err := kv.Get(ctx, keySession+session)
+	var entry jetstream.KeyValueEntry
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		entry, err = kv.Get(ctx, keySession+session)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,13 @@ const (
 	DefaultDuplicates      = 10 * time.Minute
 )
 
+// maxReaders is how many consumers the stream of logs may have, where neither
+// a person nor the account says otherwise: each live tail has one, and so has
+// a worker that reads a long log. Left open, the server's own default counts,
+// which is 1,000. The limit keeps readers that are never closed from taking
+// all of the broker's memory.
+const maxReaders = 10_000
+
 // ringerBackOff is how long an input may lie in the inbox before the ringer
 // rings for it again. The last one is for ever, and is the longest that an
 // input can be stranded.
@@ -143,7 +150,7 @@ func streamConfigs(n Names, o *EnsureOptions) []jetstream.StreamConfig {
 	}, {
 		Name: n.EventsStream(), Description: "pi-worker: the sessions' logs",
 		Subjects: []string{n.AllEvents()}, Replicas: replicas,
-		MaxMsgsPerSubject: -1, AllowDirect: true, AllowMsgTTL: true,
+		MaxMsgsPerSubject: -1, AllowDirect: true, AllowMsgTTL: true, MaxConsumers: maxReaders,
 		MaxAge: o.EventsMaxAge, MaxBytes: cmp.Or(o.EventsMaxBytes, -1),
 	}, {
 		Name: n.DLQStream(), Description: "pi-worker: dead letters",
@@ -250,7 +257,16 @@ func diffStream(want, found jetstream.StreamConfig, o *EnsureOptions) []error {
 	if want.MaxBytes > 0 {
 		d.add("max_bytes", want.MaxBytes, found.MaxBytes)
 	}
+	if o.Force && raisesReaders(want, found) {
+		d.add("max_consumers", want.MaxConsumers, found.MaxConsumers)
+	}
 	return d.errs
+}
+
+// raisesReaders is true for a stream that leaves its consumers to the server's
+// default. That is no reason to refuse it, and a limit that somebody set stays.
+func raisesReaders(want, found jetstream.StreamConfig) bool {
+	return want.MaxConsumers > 0 && found.MaxConsumers <= 0
 }
 
 func diffConsumer(want consumer, found jetstream.ConsumerConfig, o *EnsureOptions) []error {
@@ -272,7 +288,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 	found, err := js.Stream(ctx, want.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		_, err = js.CreateStream(ctx, want)
+		err = withinAccount(want, func(c jetstream.StreamConfig) error { _, err := js.CreateStream(ctx, c); return err })
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return ensureStream(ctx, js, want, o) // another worker was faster: compare with its
 		}
@@ -288,8 +304,19 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 	if !o.Force {
 		return errors.Join(errs...)
 	}
-	_, err = js.UpdateStream(ctx, merge(want, have, o))
+	err = withinAccount(merge(want, have, o), func(c jetstream.StreamConfig) error { _, err := js.UpdateStream(ctx, c); return err })
 	return explain("changing stream "+want.Name, err)
+}
+
+// withinAccount leaves the number of consumers open where the account allows
+// fewer than the stream would: the account's limit counts then.
+func withinAccount(cfg jetstream.StreamConfig, put func(jetstream.StreamConfig) error) error {
+	err := put(cfg)
+	if cfg.MaxConsumers > 0 && errors.Is(err, jetstream.ErrMaximumConsumersLimit) {
+		cfg.MaxConsumers = -1
+		return put(cfg)
+	}
+	return err
 }
 
 // merge keeps in a forced change what the options leave open.
@@ -312,6 +339,9 @@ func merge(want, have jetstream.StreamConfig, o *EnsureOptions) jetstream.Stream
 	}
 	if want.MaxBytes > 0 {
 		out.MaxBytes = want.MaxBytes
+	}
+	if raisesReaders(want, have) {
+		out.MaxConsumers = want.MaxConsumers
 	}
 	return out
 }

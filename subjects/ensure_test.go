@@ -136,6 +136,81 @@ func TestEnsureNamesField(t *testing.T) {
 	}
 }
 
+// The server's default of consumers, 1,000 a stream, would let readers keep
+// workers from the logs.
+func TestEnsureAllowsThousandsOfReaders(t *testing.T) {
+	e := natstest.Start(t, nil)
+	if err := ensure(t, e, nil); err != nil {
+		t.Fatal(err)
+	}
+	setLimit := func(n int) {
+		t.Helper()
+		cfg := config(t, e, "AGENT_EVENTS")
+		cfg.MaxConsumers = n
+		if _, err := e.JS.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(n int, why string) {
+		t.Helper()
+		if got := config(t, e, "AGENT_EVENTS").MaxConsumers; got != n {
+			t.Errorf("%s: max_consumers %d, want %d", why, got, n)
+		}
+	}
+	want(10_000, "a new stream")
+	setLimit(-1) // as earlier versions made it
+	if err := ensure(t, e, nil); err != nil {
+		t.Errorf("an earlier version's stream is refused: %v", err)
+	}
+	want(-1, "without force")
+	if err := ensure(t, e, &subjects.EnsureOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	want(10_000, "with force")
+	setLimit(50)
+	if err := ensure(t, e, &subjects.EnsureOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	want(50, "what somebody set")
+}
+
+// The stream's own limit counts, also where it is above the server's default.
+func TestOwnLimitOfReadersBeatsTheServersDefault(t *testing.T) {
+	_, js := bare(t, server.Options{
+		JetStream: true, StoreDir: t.TempDir(), JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: 1},
+	})
+	if err := subjects.Ensure(t.Context(), js, subjects.Names{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := js.OrderedConsumer(t.Context(), "AGENT_EVENTS", jetstream.OrderedConsumerConfig{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An account that allows fewer consumers does not keep a worker from starting:
+// its limit counts then.
+func TestEnsureWithinAnAccountsLimit(t *testing.T) {
+	srv, js := bare(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
+	limits := map[string]server.JetStreamAccountLimits{"": {MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: 100}}
+	if err := srv.GlobalAccount().UpdateJetStreamLimits(limits); err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range []*subjects.EnsureOptions{nil, {Force: true}} {
+		if err := subjects.Ensure(t.Context(), js, subjects.Names{}, opts); err != nil {
+			t.Fatal(err)
+		}
+		s, err := js.Stream(t.Context(), "AGENT_EVENTS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.CachedInfo().Config.MaxConsumers; n != -1 {
+			t.Errorf("max_consumers %d, want it left to the account", n)
+		}
+	}
+}
+
 func TestEnsureChangesNothingWhenItRefuses(t *testing.T) {
 	e := natstest.Start(t, nil)
 	_, err := e.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "AGENT_DLQ", Subjects: []string{"something.else"}})
@@ -152,23 +227,31 @@ func TestEnsureChangesNothingWhenItRefuses(t *testing.T) {
 	}
 }
 
-func TestEnsureWithoutJetStream(t *testing.T) {
-	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
+// bare is a server with options that natstest has not, and a client of it.
+func bare(t *testing.T, opts server.Options) (*server.Server, jetstream.JetStream) {
+	t.Helper()
+	opts.DontListen, opts.NoSigs, opts.NoLog = true, true, true
+	srv, err := server.NewServer(&opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv.Start()
-	defer srv.WaitForShutdown()
-	defer srv.Shutdown()
+	t.Cleanup(srv.WaitForShutdown)
+	t.Cleanup(srv.Shutdown)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer nc.Close()
+	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return srv, js
+}
+
+func TestEnsureWithoutJetStream(t *testing.T) {
+	_, js := bare(t, server.Options{})
 	if err := subjects.Ensure(t.Context(), js, subjects.Names{}, nil); !errors.Is(err, subjects.ErrNoJetStream) {
 		t.Errorf("error %v, want ErrNoJetStream", err)
 	}

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,18 +13,11 @@ import (
 	"github.com/pi-worker/pi-worker/subjects"
 )
 
-// Every second reader stands still from its first record on: the run ends
-// meanwhile, and each of them then reads the whole log. The test has 200;
-// PI_TEST_READERS=1000 measures a thousand.
+// A thousand readers are more than the server's default of consumers, and half
+// of them stand still from their first record on: the run ends meanwhile, and
+// each of them then reads the whole log.
 func TestThousandReadersDoNotHoldAWorker(t *testing.T) {
-	readers := 200
-	if s := os.Getenv("PI_TEST_READERS"); s != "" {
-		var err error
-		if readers, err = strconv.Atoi(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const turns = 40
+	const readers, turns = 1_050, 10
 	b := newBench(t, benchOptions{})
 	b.script.Otherwise(func(r *looptest.Request) looptest.Answer {
 		if r.LastUser() == "long" && r.ToolResults() < turns {
@@ -65,6 +56,13 @@ func TestThousandReadersDoNotHoldAWorker(t *testing.T) {
 		})
 	}
 	there.Wait()
+	events, err := b.env.JS.Stream(t.Context(), subjects.Names{}.EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := events.CachedInfo().State.Consumers; n < readers {
+		t.Errorf("%d readers have %d consumers, want one each", readers, n)
+	}
 	watched := b.longRun("watched")
 	close(goOn)
 	gone.Wait()

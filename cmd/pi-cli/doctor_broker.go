@@ -197,6 +197,10 @@ func (b *broker) stream(info *jetstream.StreamInfo) {
 		}
 	}
 	b.line(good, "stream", found, "")
+	if info.Config.Name == b.names.EventsStream() && info.Config.MaxConsumers <= 0 {
+		b.line(doubt, "stream", info.Config.Name+" leaves the number of its readers to the account or the server, whose default is 1,000; readers beyond it look once a second",
+			"`pi-worker run --force` makes it 10,000, unless the account allows fewer")
+	}
 }
 
 // clock compares the server's time with ours, as well as a round trip allows.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -265,6 +266,8 @@ func (at *place) step(rec *Record) (gap *Gap) {
 
 // messages gives the log's messages from a place on. Short logs are read by
 // single gets; the rest by a consumer, which is made again whenever it is lost.
+// Without a consumer to be had single gets serve all, and a reader for ever
+// looks once a second.
 func (s *Store) messages(ctx context.Context, session string, at place, end tailMark) iter.Seq2[*message, error] {
 	return func(yield func(*message, error) bool) {
 		// Where the numbers tell that it is long, it need not be tried.
@@ -308,9 +311,15 @@ func (s *Store) probe(ctx context.Context, session string, at *place, end uint64
 // those that may pass, for readPatience.
 func (s *Store) consume(ctx context.Context, session string, at place, end uint64, yield func(*message, error) bool) {
 	pause := 50 * time.Millisecond
+	refused := false
 	for heard := time.Now(); ; {
 		before := at.next
 		done, err := s.consumeOnce(ctx, session, &at, end, yield)
+		if errors.Is(err, jetstream.ErrMaximumConsumersLimit) {
+			// All consumers are taken, by readers most likely: nobody may
+			// keep a worker from a log by reading.
+			done, err = s.getOnce(ctx, session, &at, end, yield)
+		}
 		if at.next > before {
 			pause, heard = 50*time.Millisecond, time.Now()
 		}
@@ -324,7 +333,12 @@ func (s *Store) consume(ctx context.Context, session string, at place, end uint6
 			yield(nil, explain("reading the log", err))
 			return
 		}
-		s.log.Warn("reading again", "session", session, "from", at.next, "error", err)
+		level, full := slog.LevelWarn, errors.Is(err, jetstream.ErrMaximumConsumersLimit)
+		if full && refused {
+			level = slog.LevelDebug // said before, and it may stay so for long
+		}
+		refused = full
+		s.log.Log(ctx, level, "reading again", "session", session, "from", at.next, "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -411,6 +425,31 @@ func (s *Store) openReader(ctx context.Context, cfg jetstream.OrderedConsumerCon
 		s.forget(cfg.NamePrefix + "_1") // nats.go's name; it may be made yet
 	}
 	return cons, err
+}
+
+// getOnce reads by single gets what there is until end, or to the log's end now
+// if end is 0. It is for when no consumer is to be had, and slower.
+func (s *Store) getOnce(ctx context.Context, session string, at *place, end uint64, yield func(*message, error) bool) (done bool, err error) {
+	for {
+		m, err := s.next(ctx, s.names.EventsStream(), s.names.Events(session), at.next)
+		if errors.Is(err, errNotFound) {
+			if end == 0 {
+				return false, jetstream.ErrMaximumConsumersLimit
+			}
+			return s.isTail(ctx, session, at.next-1)
+		}
+		if err != nil {
+			return false, err
+		}
+		at.next = m.seq + 1
+		if m.time.Before(at.time) {
+			continue
+		}
+		at.time = time.Time{}
+		if !yield(m, nil) || end > 0 && m.seq >= end {
+			return true, nil
+		}
+	}
 }
 
 // isTail says whether the log has nothing behind seq. A consumer without

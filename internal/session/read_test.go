@@ -369,6 +369,53 @@ func TestTailFollowsAStreamThatWasMadeAgain(t *testing.T) {
 	})
 }
 
+// Where readers have all the consumers that the stream may have, a worker still
+// folds a long log and a tail still follows it.
+func TestReadingNeedsNoConsumer(t *testing.T) {
+	b := start(t)
+	l := b.open("s", "w")
+	for i := range 100 {
+		b.append(l, waiting(i+1))
+	}
+	half := time.Now()
+	for i := range 100 {
+		b.append(l, waiting(i+101))
+	}
+	stream, err := b.env.JS.Stream(t.Context(), subjects.Names{}.EventsStream())
+	b.must(err)
+	cfg := stream.CachedInfo().Config
+	cfg.MaxConsumers = 1
+	_, err = b.env.JS.UpdateStream(t.Context(), cfg)
+	b.must(err)
+	_, err = b.env.JS.CreateConsumer(t.Context(), cfg.Name, jetstream.ConsumerConfig{Durable: "takes_the_only_one"})
+	b.must(err)
+
+	if st := b.fold("s"); st.Seq != 201 {
+		t.Errorf("folded to record %d, want 201", st.Seq)
+	}
+	if n := len(b.records("s", session.From{Time: half})); n != 100 {
+		t.Errorf("%d records of the second half, want 100", n)
+	}
+	var got []int64
+	var wg sync.WaitGroup
+	wg.Go(func() { got, err = tail(t.Context(), b.store, "s", session.From{}) })
+	for i := range 100 {
+		b.append(l, waiting(i+201))
+	}
+	b.append(l, &loop.AgentSettled{})
+	b.close(l)
+	wg.Wait()
+	b.must(err)
+	for i := range got {
+		if got[i] != int64(i+1) {
+			t.Fatalf("event %d of the tail is %d", i+1, got[i])
+		}
+	}
+	if len(got) != 300 {
+		t.Errorf("the tail saw %d events, want 300", len(got))
+	}
+}
+
 // Readers that stand still cost the writer nothing and miss nothing when they
 // go on.
 func TestStalledReadersDoNotHoldTheWriter(t *testing.T) {

@@ -281,6 +281,7 @@ func (r *run) approval(ctx context.Context, call loop.Call) (*loop.ApprovalAnswe
 		r.wall.resume()
 		r.pulse.asking(-1)
 	}()
+	r.o.inbox.stale()
 	if err := r.desk.take(ctx); err != nil && ctx.Err() == nil {
 		r.o.log.Warn("reading answers", "error", err)
 	}
@@ -296,6 +297,7 @@ func (r *run) approval(ctx context.Context, call loop.Call) (*loop.ApprovalAnswe
 		return nil, context.Cause(ctx)
 	case <-deadline:
 		// A person who was as fast as the clock was faster.
+		r.o.inbox.stale()
 		if err := r.desk.take(ctx); err != nil {
 			return nil, err
 		}

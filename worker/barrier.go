@@ -18,6 +18,7 @@ type barrier func(context.Context) error
 type guardedModel struct {
 	loop.Model
 	barrier barrier
+	heard   func() // called when the model has said something
 	mask    masker
 }
 
@@ -27,6 +28,7 @@ func (m *guardedModel) Stream(ctx context.Context, req *loop.Request) iter.Seq2[
 			yield(m.refused(err), nil)
 			return
 		}
+		defer m.heard()
 		for u, err := range m.Model.Stream(ctx, req) {
 			if u != nil && u.Type == loop.UpdateError {
 				clean := *u
@@ -55,6 +57,7 @@ func (m *guardedModel) refused(err error) *loop.Update {
 type guardedTool struct {
 	loop.Tool
 	barrier barrier
+	heard   func() // called when the tool has said something
 	mask    masker
 }
 
@@ -62,6 +65,7 @@ func (t *guardedTool) Execute(ctx context.Context, call loop.Call, update func(l
 	if err := t.barrier(ctx); err != nil {
 		return loop.ToolResult{}, err
 	}
+	defer t.heard()
 	res, err := t.Tool.Execute(ctx, call, func(r loop.ToolResult) { update(t.mask.result(r)) })
 	return t.mask.result(res), t.mask.err(err)
 }
@@ -74,13 +78,13 @@ func (t *guardedTool) PrepareArguments(args json.RawMessage) (json.RawMessage, e
 	return args, nil
 }
 
-func guardTools(tools []loop.Tool, b barrier, m masker) []loop.Tool {
+func guardTools(tools []loop.Tool, b barrier, heard func(), m masker) []loop.Tool {
 	if tools == nil {
 		return nil // nil means that no list is sent at all
 	}
 	out := make([]loop.Tool, len(tools))
 	for i, t := range tools {
-		out[i] = &guardedTool{Tool: t, barrier: b, mask: m}
+		out[i] = &guardedTool{Tool: t, barrier: b, heard: heard, mask: m}
 	}
 	// By name, so that a request's first bytes are the same whatever the order
 	// in which the configuration, a server or a service named its tools.

@@ -41,12 +41,12 @@ func TestNothingRunsBehindABrokenBarrier(t *testing.T) {
 	guarded := guardTools([]loop.Tool{&tool{run: func(context.Context, loop.Call) (loop.ToolResult, error) {
 		ran = true
 		return loop.ToolResult{}, nil
-	}}}, barrier, masker{})[0]
+	}}}, barrier, func() {}, masker{})[0]
 	if _, err := guarded.Execute(t.Context(), loop.Call{}, nil); !errors.Is(err, broken) || ran {
 		t.Errorf("tool: got %v, ran %v", err, ran)
 	}
 	b := newBench(t, benchOptions{})
-	m := &guardedModel{Model: b.model(), barrier: barrier}
+	m := &guardedModel{Model: b.model(), barrier: barrier, heard: func() {}}
 	for u, err := range m.Stream(t.Context(), &loop.Request{}) {
 		if err != nil || u.Type != loop.UpdateError || u.Message.StopReason != loop.StopAborted || !errors.Is(u.Message.Err, broken) {
 			t.Errorf("model: got %+v, %v", u, err)

@@ -8,16 +8,29 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/subjects"
 )
 
+// viewAge is how long a look at the inbox is good for at most.
+const viewAge = 100 * time.Millisecond
+
 // inbox reads the inputs of one session behind its cursors.
+//
+// It remembers what it has seen in the inbox, so that a look costs one message
+// to the broker, whatever kinds it is for, and none if nothing from outside has
+// reached the worker since the look before: whoever had an input acknowledged
+// and could know that the run has got further than that look must have heard of
+// it from the model, a tool or a record. Each of the first two calls stale, and
+// what is sent after a run's last record is found when the bell is removed.
 type inbox struct {
 	store   *session.Store
 	session string
+
+	looking sync.Mutex // one look at a time; held before mu
 
 	mu      sync.Mutex // guards what is below; tools pass barriers side by side
 	cursors map[subjects.Kind]uint64
@@ -26,12 +39,19 @@ type inbox struct {
 	edits   map[uint64]loop.Message // by the sequence of the waiting input
 	// doomed are inputs whose record is appended and not yet acknowledged.
 	doomed []*session.Input
+
+	// waiting is what was seen and is not spent, in the order of the stream.
+	waiting []*session.Waiting
+	seen    uint64    // the last input that was seen
+	news    uint64    // counts the reasons to look again
+	looked  uint64    // news of the last look, 0 before the first one
+	at      time.Time // when that began
 }
 
 func newInbox(store *session.Store, id string, st *session.State) *inbox {
 	b := &inbox{
 		store: store, session: id, cursors: map[subjects.Kind]uint64{},
-		skipped: map[uint64]bool{}, edits: map[uint64]loop.Message{},
+		skipped: map[uint64]bool{}, edits: map[uint64]loop.Message{}, news: 1,
 	}
 	maps.Copy(b.cursors, st.Cursors)
 	maps.Copy(b.edits, st.Edits)
@@ -41,28 +61,105 @@ func newInbox(store *session.Store, id string, st *session.State) *inbox {
 	return b
 }
 
-// next gives the first input of the kind after a sequence as it is to be
-// delivered: edited, and none that was cancelled.
-func (b *inbox) next(ctx context.Context, k subjects.Kind, after uint64) (*session.Input, error) {
-	for {
-		in, err := b.store.NextInput(ctx, b.session, k, after)
-		if err != nil {
-			return nil, err
+// stale says that something from outside has come: the next look is a real
+// one.
+func (b *inbox) stale() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.news++
+}
+
+// look sees what has come since the last look, if it may be something.
+func (b *inbox) look(ctx context.Context) error {
+	b.looking.Lock()
+	defer b.looking.Unlock()
+	b.mu.Lock()
+	news, begun := b.news, time.Now()
+	fresh := b.looked == news && begun.Sub(b.at) < viewAge
+	after := b.seen
+	b.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	for more := true; more; {
+		var w *session.Waiting
+		var err error
+		w, more, err = b.store.Look(ctx, b.session, after)
+		if errors.Is(err, session.ErrNoInput) {
+			break
 		}
-		if b.prepare(in) {
+		if err != nil {
+			return err
+		}
+		after = w.Seq
+		b.see(w)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looked, b.at = news, begun
+	return nil
+}
+
+func (b *inbox) see(w *session.Waiting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = append(b.waiting, w)
+	b.seen = w.Seq
+}
+
+// drop forgets what is not in the inbox any more.
+func (b *inbox) drop(gone func(*session.Waiting) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = slices.DeleteFunc(b.waiting, gone)
+}
+
+// pick gives the first input that was seen and is wanted, nil without one.
+func (b *inbox) pick(wanted func(*session.Waiting) bool) *session.Waiting {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.waiting {
+		if !b.skipped[w.Seq] && wanted(w) {
+			return w
+		}
+	}
+	return nil
+}
+
+// get looks, and reads the first input that is wanted as it is to be
+// delivered: edited, and none that was cancelled. ErrNoInput without one.
+func (b *inbox) get(ctx context.Context, wanted func(*session.Waiting) bool) (*session.Input, error) {
+	if err := b.look(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		w := b.pick(wanted)
+		if w == nil {
+			return nil, session.ErrNoInput
+		}
+		in, err := b.store.ReadInput(ctx, w)
+		if err == nil {
+			b.prepare(in)
 			return in, nil
 		}
-		after = in.Ref.Seq
+		if !errors.Is(err, session.ErrNoInput) {
+			return nil, err
+		}
+		b.drop(func(other *session.Waiting) bool { return other == w })
 	}
 }
 
-func (b *inbox) prepare(in *session.Input) bool {
+func (b *inbox) prepare(in *session.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m := b.edits[in.Ref.Seq]; m != nil {
 		in.Edit(m)
 	}
-	return !b.skipped[in.Ref.Seq]
+}
+
+// next gives the first input of the kind after a sequence, or ErrNoInput.
+func (b *inbox) next(ctx context.Context, k subjects.Kind, after uint64) (*session.Input, error) {
+	return b.get(ctx, func(w *session.Waiting) bool { return w.Kind == k && w.Seq > after })
 }
 
 func (b *inbox) edit(seq uint64, m loop.Message) {
@@ -102,94 +199,39 @@ func (b *inbox) cursor(k subjects.Kind) uint64 {
 
 // first gives the input of these kinds that was stored first, or ErrNoInput.
 func (b *inbox) first(ctx context.Context, kinds ...subjects.Kind) (*session.Input, error) {
-	if len(kinds) > 1 {
-		in, err := b.any(ctx, kinds)
-		if in != nil || err != nil {
-			return in, err
-		}
-	}
-	var best *session.Input
-	for _, k := range kinds {
-		in, err := b.next(ctx, k, b.cursor(k))
-		if errors.Is(err, session.ErrNoInput) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if best == nil || in.Ref.Seq < best.Ref.Seq {
-			best = in
-		}
-	}
-	if best == nil {
-		return nil, session.ErrNoInput
-	}
-	return best, nil
-}
-
-// any asks once for all kinds, which is enough when the inbox has nothing more
-// or the first thing in it is one of them. nil without an error means that the
-// kinds have to be asked for one by one.
-func (b *inbox) any(ctx context.Context, kinds []subjects.Kind) (*session.Input, error) {
-	after := b.cursor(kinds[0])
-	for _, k := range kinds[1:] {
-		after = min(after, b.cursor(k))
-	}
-	in, err := b.store.NextInput(ctx, b.session, "", after)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Contains(kinds, in.Ref.Kind) || in.Ref.Seq <= b.cursor(in.Ref.Kind) || !b.prepare(in) {
-		return nil, nil
-	}
-	return in, nil
+	return b.get(ctx, func(w *session.Waiting) bool {
+		return slices.Contains(kinds, w.Kind) && w.Seq > b.cursors[w.Kind]
+	})
 }
 
 // empty says whether every input is spent.
 func (b *inbox) empty(ctx context.Context) (bool, error) {
-	_, err := b.first(ctx, subjects.Kinds[:]...)
-	if errors.Is(err, session.ErrNoInput) {
-		return true, nil
+	if err := b.look(ctx); err != nil {
+		return false, err
 	}
-	return false, err
+	return b.pick(func(w *session.Waiting) bool { return w.Seq > b.cursors[w.Kind] }) == nil, nil
 }
 
 // sweep deletes inputs that the log has consumed and a former owner did not
 // get to delete.
 func (b *inbox) sweep(ctx context.Context) error {
-	for _, k := range subjects.Kinds {
-		for cursor := b.cursor(k); cursor > 0; {
-			in, err := b.store.NextInput(ctx, b.session, k, 0)
-			if errors.Is(err, session.ErrNoInput) || err == nil && in.Ref.Seq > cursor {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			if err := b.store.DeleteInput(ctx, in); err != nil {
-				return err
-			}
+	if err := b.look(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	var spent []*session.Waiting
+	for _, w := range b.waiting {
+		if w.Seq <= b.cursors[w.Kind] || b.skipped[w.Seq] {
+			spent = append(spent, w)
 		}
 	}
-	return b.sweepSkipped(ctx)
-}
-
-func (b *inbox) sweepSkipped(ctx context.Context) error {
-	b.mu.Lock()
-	skipped := slices.Sorted(maps.Keys(b.skipped))
 	b.mu.Unlock()
-	for _, seq := range skipped {
-		in, err := b.store.NextInput(ctx, b.session, "", seq-1)
-		if errors.Is(err, session.ErrNoInput) {
-			return nil
-		}
-		if err == nil && in.Ref.Seq == seq {
-			err = b.store.DeleteInput(ctx, in)
-		}
-		if err != nil {
+	for _, w := range spent {
+		if err := b.store.DeleteWaiting(ctx, w); err != nil {
 			return err
 		}
 	}
+	b.drop(func(w *session.Waiting) bool { return slices.Contains(spent, w) })
 	return nil
 }
 
@@ -206,6 +248,9 @@ func (b *inbox) spent(inputs ...*session.Input) {
 		}
 		b.doomed = append(b.doomed, in)
 	}
+	b.waiting = slices.DeleteFunc(b.waiting, func(w *session.Waiting) bool {
+		return w.Seq <= b.cursors[w.Kind] || b.skipped[w.Seq]
+	})
 }
 
 func (b *inbox) take() []*session.Input {

@@ -262,9 +262,9 @@ func (r *run) append(ev loop.Event, inputs ...*session.Input) error {
 func (r *run) config() *loop.Config {
 	a := r.agent
 	return &loop.Config{
-		Model:         &guardedModel{Model: a.Model, barrier: r.barrier, mask: r.mask},
+		Model:         &guardedModel{Model: a.Model, barrier: r.barrier, heard: r.o.inbox.stale, mask: r.mask},
 		SystemPrompt:  a.SystemPrompt,
-		Tools:         guardTools(r.needApproval(a.Tools), r.barrier, r.mask),
+		Tools:         guardTools(r.needApproval(a.Tools), r.barrier, r.o.inbox.stale, r.mask),
 		ToolExecution: a.ToolExecution,
 		Options:       a.Options,
 		Retry:         a.Retry,
@@ -342,8 +342,9 @@ func (r *run) delivered(m loop.Message) {
 // inbox that asks for it. It stays there; the poll behind the calls takes it.
 func (r *run) interrupt(ctx context.Context) string {
 	after := max(r.polled[subjects.KindSteer], r.o.inbox.cursor(subjects.KindSteer))
+	r.o.inbox.stale() // other calls may be running
 	for {
-		in, err := r.o.w.store.NextInput(ctx, r.o.session, subjects.KindSteer, after)
+		in, err := r.o.inbox.next(ctx, subjects.KindSteer, after)
 		if err != nil {
 			return "" // none, or none that can be seen now
 		}
@@ -398,14 +399,20 @@ func (r *run) watchAborts(ctx context.Context) {
 	defer t.Stop()
 	// An announcement may be faster than the stream: look more than once.
 	announced := 0
+	first := true // the inbox was seen just now
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.o.aborts:
 			announced = 1
+			r.o.inbox.stale()
 		case <-t.C:
+			if !first {
+				r.o.inbox.stale()
+			}
 		}
+		first = false
 		if r.findAbort(ctx) {
 			r.cancel(errAborted)
 			return
@@ -447,7 +454,7 @@ func (r *run) changes(ctx context.Context) bool {
 func (r *run) findAbort(ctx context.Context) bool {
 	after := max(r.o.inbox.cursor(subjects.KindAbort), r.prompt.Seq)
 	for {
-		in, err := r.o.w.store.NextInput(ctx, r.o.session, subjects.KindAbort, after)
+		in, err := r.o.inbox.next(ctx, subjects.KindAbort, after)
 		if err != nil {
 			return false
 		}

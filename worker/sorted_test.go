@@ -21,13 +21,13 @@ func (namedTool) Execute(context.Context, loop.Call, func(loop.ToolResult)) (loo
 func TestToolsAreSentSorted(t *testing.T) {
 	given := []loop.Tool{namedTool("write"), namedTool("bash"), namedTool("read")}
 	var names []string
-	for _, tool := range guardTools(given, nil, masker{}) {
+	for _, tool := range guardTools(given, nil, nil, masker{}) {
 		names = append(names, tool.Spec().Name)
 	}
 	if want := []string{"bash", "read", "write"}; !slices.Equal(names, want) {
 		t.Errorf("tools %v, want %v", names, want)
 	}
-	if guardTools(nil, nil, masker{}) != nil {
+	if guardTools(nil, nil, nil, masker{}) != nil {
 		t.Error("no list of tools became an empty one")
 	}
 }

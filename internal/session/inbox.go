@@ -208,9 +208,7 @@ func (s *Store) readInput(ctx context.Context, m *message) (*Input, error) {
 	// A stranger's number that is none redrives nothing.
 	in.Redrive, _ = strconv.ParseUint(m.header.Get(subjects.HeaderRedrive), 10, 64)
 	if ref, ok := parseBlob(m.data); ok {
-		if strings.HasPrefix(ref.Blob, session+"/") {
-			in.blob = ref.Blob // another session's blob is not ours to delete
-		}
+		in.blob = ownBlob(session, m.data)
 		if ref.Size > uint64(s.opts.MaxInputBytes) {
 			in.Err = fmt.Errorf("%w: %w: blob has %d bytes, at most %d are allowed", ErrMalformed, ErrTooLarge, ref.Size, s.opts.MaxInputBytes)
 			return in, nil
@@ -233,6 +231,15 @@ func (s *Store) readInput(ctx context.Context, m *message) (*Input, error) {
 	}
 	in.Ref.ID = in.ID
 	return in, nil
+}
+
+// ownBlob is the object that an input's payload refers to; "" if there is none,
+// or if it is another session's, which is not ours to delete.
+func ownBlob(session string, data []byte) string {
+	if ref, ok := parseBlob(data); ok && strings.HasPrefix(ref.Blob, session+"/") {
+		return ref.Blob
+	}
+	return ""
 }
 
 // DeleteInput forgets an input and its blob. That it is gone already is no

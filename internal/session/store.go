@@ -256,16 +256,5 @@ func (s *Store) last(ctx context.Context, stream, subject string) (*message, err
 // next reads the first message from the sequence on whose subject matches, by
 // direct get: any replica answers. errNotFound if there is none.
 func (s *Store) next(ctx context.Context, stream, subject string, seq uint64) (*message, error) {
-	req, err := json.Marshal(struct {
-		Seq  uint64 `json:"seq"`
-		Next string `json:"next_by_subj"`
-	}{max(seq, 1), subject})
-	if err != nil {
-		return nil, err
-	}
-	resp, err := s.ask(ctx, &nats.Msg{Subject: s.api + "DIRECT.GET." + stream, Data: req})
-	if err != nil {
-		return nil, err
-	}
-	return parseDirect(resp)
+	return s.nextOf(ctx, stream, subject, seq, false)
 }

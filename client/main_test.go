@@ -27,7 +27,7 @@ type bundle struct {
 	worker *pretender
 }
 
-func newBundle(t *testing.T) *bundle {
+func newBundle(t testing.TB) *bundle {
 	t.Helper()
 	env := natstest.Start(t, nil)
 	if err := subjects.Ensure(t.Context(), env.JS, subjects.Names{}, nil); err != nil {

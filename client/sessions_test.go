@@ -1,8 +1,11 @@
 package client_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pi-worker/pi-worker/client"
 	"github.com/pi-worker/pi-worker/internal/session"
@@ -38,5 +41,52 @@ func TestSessionsOfSilentWorkersAreLost(t *testing.T) {
 	}
 	if len(sessions) != len(want) {
 		t.Errorf("%d sessions, want %d", len(sessions), len(want))
+	}
+}
+
+// tenThousand has the summaries of ten thousand sessions.
+func tenThousand(t testing.TB, b *bundle) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(16)
+	for i := range 10_000 {
+		group.Go(func() error {
+			return b.worker.store.PutSummary(ctx, &session.Summary{
+				Session: fmt.Sprintf("s%05d", i), State: "running", Worker: "alive", Agent: "coder", Model: "m",
+				Turn: 3, Tool: "bash", Tokens: 12345, Cost: 0.12, Updated: time.Now(),
+			})
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WISHES 50: the whole fleet from the broker alone, of ten thousand sessions
+// too. What it takes on this machine is BenchmarkSessions; the bound here is
+// for a machine that is busy with other things.
+func TestTenThousandSessionsAreListed(t *testing.T) {
+	b := newBundle(t)
+	tenThousand(t, b)
+	begun := time.Now()
+	sessions, err := b.c.Sessions(t.Context())
+	took := time.Since(begun)
+	if err != nil || len(sessions) != 10_000 {
+		t.Fatalf("%d sessions, %v", len(sessions), err)
+	}
+	t.Logf("10,000 sessions in %v", took)
+	if took > 30*time.Second {
+		t.Errorf("10,000 sessions took %v, want about a second", took)
+	}
+}
+
+func BenchmarkSessions(b *testing.B) {
+	bundle := newBundle(b)
+	tenThousand(b, bundle)
+	b.ReportAllocs()
+	for b.Loop() {
+		if sessions, err := bundle.c.Sessions(b.Context()); err != nil || len(sessions) != 10_000 {
+			b.Fatalf("%d sessions, %v", len(sessions), err)
+		}
 	}
 }

@@ -56,11 +56,11 @@ nats-image: ## the NATS image of compose.yaml from its Go module, where no regis
 integration: ## tests with containers; needs Docker
 	PI_INTEGRATION=required $(GO) test -tags integration -count=1 -timeout 10m ./internal/integration/...
 
-release: ## static binaries for linux, darwin and windows in dist/release, with checksums
+release: ## static binaries for linux, darwin and windows in dist/release; man pages, completions, SBOM, checksums
 	.ci/release
 
 sbom: build ## what is linked into bin/, as CycloneDX
-	.ci/sbom bin/pi-worker bin/pi-cli
+	$(GO) run ./.ci/sbom bin/pi-worker bin/pi-cli
 
 readme: ## writes the configuration table of the README anew
 	$(GO) test ./config -run TestReadmeTable -update

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/pi-worker/pi-worker/loop"
-	"golang.org/x/sys/unix"
 )
 
 // The argv[0] of this binary's further forms, see shell_linux.go.
@@ -168,7 +167,7 @@ var errNoNamespaces = errors.New("Command could not be started: this worker cann
 
 func startError(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return fmt.Errorf("Command could not be started: %s: %s", unix.ErrnoName(errno), errno.Error())
+		return fmt.Errorf("Command could not be started: %s: %s", errnoName(errno), errno.Error())
 	}
 	return errors.New("Command could not be started")
 }
@@ -184,11 +183,7 @@ func parseStatus(line string) (commandStatus, error) {
 		if err != nil {
 			return commandStatus{}, errors.New("Command ended in an unknown way")
 		}
-		status := syscall.WaitStatus(n)
-		if status.Signaled() {
-			return commandStatus{exited: true, signal: unix.SignalName(status.Signal())}, nil
-		}
-		return commandStatus{exited: true, code: status.ExitStatus()}, nil
+		return waitStatus(n), nil
 	}
 	return commandStatus{}, nil
 }

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/pi-worker/pi-worker/loop"
-	"golang.org/x/sys/unix"
 )
 
 type grepArgs struct {
@@ -235,7 +234,7 @@ func (k *walker) hand(e walked, todo, inOrder chan<- *grepJob) error {
 	if !e.mode.IsRegular() {
 		return nil
 	}
-	f, err := e.root.OpenFile(e.name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	f, err := e.root.OpenFile(e.name, os.O_RDONLY|openNonblock|openNoTTY|openNoFollow, 0)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			k.noteUnreadable(e.path)

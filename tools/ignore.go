@@ -5,8 +5,6 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // ignoreFiles are read in every directory; what a later one says counts more.
@@ -52,7 +50,7 @@ func readSmall(root *os.Root, name string) string {
 	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return ""
 	}

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/pi-worker/pi-worker/loop"
-	"golang.org/x/sys/unix"
 	"golang.org/x/text/collate"
 	"golang.org/x/text/language"
 )
@@ -114,7 +113,7 @@ func (w *Workspace) list(ctx context.Context, rel string) (names []string, more 
 // cannotRead has pi's words for a directory that may not be listed.
 func cannotRead(err error, rel string) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return fmt.Errorf("Cannot read directory: %s: %s, scandir '%s'", unix.ErrnoName(errno), errno.Error(), display(rel))
+		return fmt.Errorf("Cannot read directory: %s: %s, scandir '%s'", errnoName(errno), errno.Error(), display(rel))
 	}
 	return hostError(err, rel)
 }

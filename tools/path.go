@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -50,7 +49,7 @@ func hostError(err error, rel string) error {
 	case errors.Is(err, os.ErrClosed):
 		return ErrClosed
 	case errors.As(err, &errno):
-		return &pathError{unix.ErrnoName(errno), errno.Error(), rel, err}
+		return &pathError{errnoName(errno), errno.Error(), rel, err}
 	}
 	return &pathError{"EIO", "input or output error", rel, err}
 }
@@ -164,7 +163,7 @@ func (w *Workspace) open(rel string) (*os.File, fs.FileInfo, error) {
 	if err := mustBeRegular(info, rel); err != nil {
 		return nil, nil, err
 	}
-	f, err := w.root.OpenFile(rel, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := w.root.OpenFile(rel, os.O_RDONLY|openNonblock|openNoTTY, 0)
 	if err != nil {
 		return nil, nil, hostError(err, rel)
 	}
@@ -191,7 +190,7 @@ func mustBeRegular(info fs.FileInfo, rel string) error {
 
 // openDir opens a directory for listing.
 func (w *Workspace) openDir(rel string) (*os.File, error) {
-	f, err := w.root.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	f, err := w.root.OpenFile(rel, os.O_RDONLY|openDirectory|openNonblock, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -7,11 +7,8 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxDepth ends the descent into directories.
@@ -132,7 +129,7 @@ func (k *walker) entry(dir *os.Root, rel string, e fs.DirEntry, ignores *ignoreS
 
 // readDir lists a directory in the order of the names.
 func readDir(dir *os.Root) ([]fs.DirEntry, error) {
-	f, err := dir.OpenFile(".", os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	f, err := dir.OpenFile(".", os.O_RDONLY|openDirectory|openNonblock, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -145,18 +142,6 @@ func readDir(dir *os.Root) ([]fs.DirEntry, error) {
 	entries, err := plain.ReadDir(-1)
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, err
-}
-
-// withoutRoot is the same directory as a file that does not know its root. One
-// that does examines every entry when it is listed, which takes most of a
-// walk's time; this one asks only where the file system gives no types, by a
-// name that leads to the open directory and nowhere else.
-func withoutRoot(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "/proc/self/fd/"+strconv.Itoa(fd)), nil
 }
 
 func (k *walker) noteUnreadable(p string) {

@@ -14,7 +14,6 @@ import (
 	"unicode/utf16"
 
 	"github.com/pi-worker/pi-worker/loop"
-	"golang.org/x/sys/unix"
 )
 
 // maxLinks is how many links a path may lead through.
@@ -90,7 +89,7 @@ func (w *Workspace) mayOverwrite(old fs.FileInfo, rel string) error {
 	if err := mustBeRegular(old, rel); err != nil {
 		return err
 	}
-	f, err := w.root.OpenFile(rel, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := w.root.OpenFile(rel, os.O_WRONLY|openNonblock|openNoTTY, 0)
 	if err != nil {
 		return hostError(err, rel)
 	}
@@ -120,9 +119,7 @@ func (w *Workspace) writeTemp(ctx context.Context, dir string, content []byte, o
 		}
 	}()
 	if old != nil {
-		if st, ok := old.Sys().(*syscall.Stat_t); ok {
-			_ = f.Chown(int(st.Uid), int(st.Gid)) // as far as the worker may
-		}
+		keepOwner(f, old)
 		if err := f.Chmod(old.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)); err != nil {
 			return "", err
 		}

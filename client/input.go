@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -49,6 +50,63 @@ type InputOptions struct {
 	// from starting; otherwise it is delivered behind them all.
 	Interrupt   bool
 	TraceParent string // W3C trace context
+	// Parent, of a prompt, is the run that it is sent from: what ends that run
+	// by an abort or a limit ends this one as well. nil takes the run of the
+	// tool call that ctx belongs to, and is none outside of tools; a pointer to
+	// the zero Parent is none in any case.
+	Parent *Parent
+}
+
+// Parent names a run: a session, and the sequence of the prompt that began it
+// there, as its [Receipt] has it. Run 0 means the run that is open now.
+type Parent struct {
+	Session string `json:"session"`
+	Run     uint64 `json:"run"`
+}
+
+// ParseParent reads "SESSION" and "SESSION/RUN", and the key of a tool call,
+// which begins with the latter ([loop.Call]).
+func ParseParent(s string) (*Parent, error) {
+	if !strings.Contains(s, "/") {
+		id, err := ParseSession(s)
+		return &Parent{Session: id}, err
+	}
+	p, err := session.ParseParent(s)
+	return &Parent{Session: p.Session, Run: p.Run}, err
+}
+
+// ErrNoRun: the session that was named as a parent has no open run.
+var ErrNoRun = errors.New("client: no run is open in the parent session")
+
+// parent finds the run that a prompt is sent from, nil for none.
+func (c *Client) parent(ctx context.Context, kind Kind, named *Parent) (*session.Parent, error) {
+	switch {
+	case kind != KindPrompt, named != nil && *named == Parent{}:
+		return nil, nil
+	case named == nil:
+		key := loop.CallKey(ctx)
+		if key == "" {
+			return nil, nil
+		}
+		p, err := session.ParseParent(key)
+		if err != nil {
+			return nil, nil // a key of somebody else's making names no run
+		}
+		return &p, nil
+	case named.Run != 0:
+		return &session.Parent{Session: named.Session, Run: named.Run}, nil
+	}
+	if err := c.mustKnow(ctx, named.Session); err != nil {
+		return nil, err
+	}
+	run, err := c.store.OpenRun(ctx, named.Session)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the open run of %s: %w", named.Session, err)
+	}
+	if run == 0 {
+		return nil, fmt.Errorf("%w: %s", ErrNoRun, named.Session)
+	}
+	return &session.Parent{Session: named.Session, Run: run}, nil
 }
 
 func (o *InputOptions) extra() map[string]json.RawMessage {
@@ -136,10 +194,16 @@ func (c *Client) publish(ctx context.Context, id string, kind Kind, msg *loop.Us
 	if opts != nil {
 		o = *opts
 	}
+	parent, err := c.parent(ctx, kind, o.Parent)
+	if err != nil {
+		return nil, err
+	}
 	in := &session.Input{
-		ID:          o.ID,
-		Message:     msg,
-		Options:     session.InputOptions{Agent: o.Agent, Model: o.Model, ThinkingLevel: o.ThinkingLevel, Extra: o.extra()},
+		ID:      o.ID,
+		Message: msg,
+		Options: session.InputOptions{
+			Agent: o.Agent, Model: o.Model, ThinkingLevel: o.ThinkingLevel, Parent: parent, Extra: o.extra(),
+		},
 		TraceParent: o.TraceParent,
 	}
 	return c.send(ctx, id, kind, in)

@@ -44,6 +44,7 @@ type SessionInfo struct {
 	Worker  string       `json:"worker,omitempty"`
 	Agent   string       `json:"agent,omitempty"`
 	Model   string       `json:"model,omitempty"`
+	Parent  string       `json:"parent,omitempty"`  // "session/run" above the open or last run
 	Turn    int          `json:"turn,omitempty"`    // of the open run, from 1
 	Tool    string       `json:"tool,omitempty"`    // that runs now
 	Prompts int          `json:"prompts,omitempty"` // settled in all
@@ -76,7 +77,7 @@ func (c *Client) Sessions(ctx context.Context) ([]*SessionInfo, error) {
 
 func infoOf(s *session.Summary, beats map[string]time.Time, now time.Time) *SessionInfo {
 	info := &SessionInfo{
-		Session: s.Session, State: s.State, Worker: s.Worker, Agent: s.Agent, Model: s.Model,
+		Session: s.Session, State: s.State, Worker: s.Worker, Agent: s.Agent, Model: s.Model, Parent: s.Parent,
 		Turn: s.Turn, Tool: s.Tool, Prompts: s.Prompts, Outcome: s.Outcome, Tokens: s.Tokens, Cost: s.Cost,
 		Started: s.Started, Updated: s.Updated,
 	}

@@ -108,7 +108,7 @@ func (b *calling) runTool(ctx context.Context, c *callState, inbox chan<- news, 
 	if b.cfg.CallKey != nil {
 		call.Key = b.cfg.CallKey(b.turns-1, c.pos)
 	}
-	res, err := c.entry.tool.Execute(ctx, call, gate.update)
+	res, err := c.entry.tool.Execute(WithCallKey(ctx, call.Key), call, gate.update)
 	if err != nil {
 		out = failed(err.Error())
 		return

@@ -54,6 +54,24 @@ type Call struct {
 	Key string
 }
 
+type callKey struct{}
+
+// CallKey is the [Call].Key of the tool call that ctx was given to, "" in no
+// call or one without a key. So what a tool calls can tell where it comes from.
+func CallKey(ctx context.Context) string {
+	key, _ := ctx.Value(callKey{}).(string)
+	return key
+}
+
+// WithCallKey gives ctx to a call as [CallKey] has it, for those who run tools
+// without a loop; "" leaves the key of an outer call where there is none.
+func WithCallKey(ctx context.Context, key string) context.Context {
+	if key == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, callKey{}, key)
+}
+
 // ToolResult is what a tool answers.
 type ToolResult struct {
 	Content []Block         // Text and Image

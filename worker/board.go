@@ -104,6 +104,7 @@ func (o *owner) recall(ctx context.Context, st *session.State) {
 		former = &session.Summary{}
 	}
 	o.summary.Agent, o.summary.Model, o.summary.Prompts = former.Agent, former.Model, former.Prompts
+	o.summary.Parent = former.Parent
 	o.summary.Outcome, o.summary.Tokens, o.summary.Cost = former.Outcome, former.Tokens, former.Cost
 	if total := st.Transcript.Usage(); total.TotalTokens > 0 {
 		o.summary.Tokens, o.summary.Cost = total.TotalTokens, total.Cost.Total

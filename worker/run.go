@@ -20,9 +20,6 @@ var (
 	errWallTime = errors.New("worker: limit of wall time reached")
 )
 
-// abortEvery is how often a run looks for aborts whose announcement was lost.
-const abortEvery = 2 * time.Second
-
 // run is one prompt on its way from its first event to agent_settled.
 type run struct {
 	o        *owner
@@ -35,6 +32,7 @@ type run struct {
 	pulse    *pulse
 	desk     *desk
 	wall     *wallClock
+	family   *family
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
@@ -82,9 +80,9 @@ func refusal(err error) string {
 	return "not_allowed"
 }
 
-func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open *loop.OpenRun) *run {
+func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open *loop.OpenRun, kin *family) *run {
 	r := &run{
-		o: o, agent: agent, prompt: prompt, attempts: attempts,
+		o: o, agent: agent, prompt: prompt, attempts: attempts, family: kin,
 		mask:   newMasker(slices.Concat(agent.Secrets, o.w.cfg.Secrets)),
 		meter:  newMeter(agent.Limits, open),
 		pulse:  newPulse(o.w.cfg.WaitingEvery),
@@ -96,14 +94,27 @@ func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open
 	if open != nil {
 		r.turn = open.Turn
 	}
-	o.summary.Agent, o.summary.Model = agent.Name, agent.Model.Info().ID
+	o.summary.Agent, o.summary.Model, o.summary.Parent = agent.Name, agent.Model.Info().ID, kin.parent()
 	o.summary.Started = time.Now()
 	return r
 }
 
 // prompt runs one input until it is settled.
 func (o *owner) prompt(in *session.Input) error {
-	agent, err := o.agent(in.Ref)
+	kin, err := o.family(o.ctx, in.Ref)
+	if err == nil {
+		var end *kinError
+		if end, err = kin.look(o.ctx); end != nil {
+			return o.orphaned(in, end)
+		}
+	}
+	if err != nil && !refused(err) {
+		return err // the broker's: the next owner looks again
+	}
+	var agent *Agent
+	if err == nil {
+		agent, err = o.agent(in.Ref)
+	}
 	switch {
 	case o.ctx.Err() != nil:
 		return context.Cause(o.ctx)
@@ -118,7 +129,7 @@ func (o *owner) prompt(in *session.Input) error {
 	}
 	o.fresh = false
 	o.events.SetTraceParent(in.TraceParent)
-	r := o.newRun(agent, in.Ref, 1, nil)
+	r := o.newRun(agent, in.Ref, 1, nil, kin)
 	r.inputs[in.Message] = in
 	r.polled[in.Ref.Kind] = in.Ref.Seq
 	history := o.transcript.Context()
@@ -139,6 +150,8 @@ func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Eve
 	r.wall = newWallClock(r.agent.Limits.WallTime, func() { r.cancel(errWallTime) })
 	defer r.wall.stop()
 	o.board("running")
+	o.w.follow(o, r.family.sessions())
+	defer o.w.unfollow(o, r.family.sessions())
 	watching, endWatch := context.WithCancel(r.ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -390,82 +403,6 @@ func (r *run) repeats(in *session.Input) bool {
 		}
 	}
 	return false
-}
-
-// watchAborts ends the run when an abort that was stored after its prompt is
-// in the inbox.
-func (r *run) watchAborts(ctx context.Context) {
-	t := time.NewTimer(0)
-	defer t.Stop()
-	// An announcement may be faster than the stream: look more than once.
-	announced := 0
-	first := true // the inbox was seen just now
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.o.aborts:
-			announced = 1
-			r.o.inbox.stale()
-		case <-t.C:
-			if !first {
-				r.o.inbox.stale()
-			}
-		}
-		first = false
-		if r.findAbort(ctx) {
-			r.cancel(errAborted)
-			return
-		}
-		if err := r.desk.take(ctx); err != nil && ctx.Err() == nil {
-			r.o.log.Warn("reading answers", "error", err)
-		}
-		wait := abortEvery
-		if r.changes(ctx) {
-			wait = 10 * time.Millisecond
-		}
-		if announced > 0 && announced < 8 {
-			wait = time.Millisecond << announced
-			announced++
-		}
-		t.Reset(wait)
-	}
-}
-
-// changes does what changes of the queue ask for; true says that there is more
-// to do in a moment.
-func (r *run) changes(ctx context.Context) bool {
-	for {
-		more, err := r.changeQueue(ctx)
-		switch {
-		case errors.Is(err, errInHand):
-			return true
-		case err != nil:
-			if ctx.Err() == nil {
-				r.o.log.Warn("changing the queue", "error", err)
-			}
-			return false
-		case !more:
-			return false
-		}
-	}
-}
-
-func (r *run) findAbort(ctx context.Context) bool {
-	after := max(r.o.inbox.cursor(subjects.KindAbort), r.prompt.Seq)
-	for {
-		in, err := r.o.inbox.next(ctx, subjects.KindAbort, after)
-		if err != nil {
-			return false
-		}
-		if _, spent := r.o.events.Spent(in); in.Err == nil && !spent {
-			r.mu.Lock()
-			r.abort = in
-			r.mu.Unlock()
-			return true
-		}
-		after = in.Ref.Seq // the owner deals with it between two runs
-	}
 }
 
 // show puts the run's state on the board.

@@ -42,6 +42,11 @@ func isHalt(cause error) bool {
 	return ok
 }
 
+func isKin(cause error) bool {
+	_, ok := errors.AsType[*kinError](cause)
+	return ok
+}
+
 func (r *run) outcome(fault error) (loop.Outcome, string) {
 	cause := context.Cause(r.ctx)
 	finished := r.last != nil && (r.last.StopReason == loop.StopStop || r.last.StopReason == loop.StopLength)
@@ -54,6 +59,9 @@ func (r *run) outcome(fault error) (loop.Outcome, string) {
 		return loop.OutcomeAborted, ""
 	case errors.Is(cause, errWallTime) && !finished:
 		return loop.OutcomeLimit, fmt.Sprintf("limit of %s reached", r.agent.Limits.WallTime)
+	case isKin(cause) && !finished:
+		end, _ := errors.AsType[*kinError](cause)
+		return end.outcome, end.Error()
 	case isHalt(cause):
 		return loop.OutcomeLimit, cause.Error()
 	case r.meter.cut() != "":
@@ -112,7 +120,14 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 	if st.Attempts >= o.w.cfg.MaxAttempts {
 		return o.poisoned(prompt, open, st.Attempts)
 	}
-	agent, err := o.agent(prompt)
+	kin, err := o.family(o.ctx, prompt)
+	if err != nil && !refused(err) {
+		return err // the broker's: the next owner looks again
+	}
+	var agent *Agent
+	if err == nil {
+		agent, err = o.agent(prompt)
+	}
 	switch {
 	case o.ctx.Err() != nil:
 		return context.Cause(o.ctx)
@@ -122,7 +137,7 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 		r := &run{o: o, prompt: prompt, attempts: attempts, meter: newMeter(Limits{}, open)}
 		return o.settle(r, loop.OutcomeFailed, newMasker(o.w.cfg.Secrets).text(err.Error()), closing(open), nil)
 	}
-	r := o.newRun(agent, prompt, attempts, open)
+	r := o.newRun(agent, prompt, attempts, open, kin)
 	evs := []loop.Event{&loop.RunResumed{Attempt: attempts, Reason: "worker " + st.Worker + " is gone"}}
 	if err := o.append(evs); err != nil {
 		r.close()
@@ -137,6 +152,8 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 	return r.drive(func(ctx context.Context, cfg *loop.Config) iter.Seq2[loop.Event, error] {
 		if r.findAbort(ctx) {
 			r.cancel(errAborted)
+		} else if end := r.lookAbove(ctx); end != nil {
+			r.cancel(end)
 		}
 		return loop.Resume(ctx, cfg, history, open)
 	})

@@ -34,8 +34,10 @@ type Worker struct {
 	killed context.Context
 	kill   context.CancelCauseFunc
 
-	mu     sync.Mutex // guards owners
+	mu     sync.Mutex // guards what is below
 	owners map[string]*owner
+	// followers are the owners whose run has one of that session above it.
+	followers map[string]map[*owner]bool
 }
 
 // New checks cfg and that JetStream answers. The streams must exist
@@ -49,7 +51,8 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, store: store, started: time.Now(), owners: map[string]*owner{},
+		cfg: cfg, store: store, started: time.Now(),
+		owners: map[string]*owner{}, followers: map[string]map[*owner]bool{},
 		log: cfg.Logger.With("worker", cfg.ID),
 	}
 	w.board = newBoard(store, w.log)
@@ -212,12 +215,44 @@ func (w *Worker) owns(id string) bool {
 	return o != nil && o.claim.Fresh()
 }
 
-// wake makes a session's owner look for an abort at once.
+// wake makes a session's owner look for an abort at once, and the owners of
+// runs below that session.
 func (w *Worker) wake(id string) {
-	if o := w.owner(id); o != nil {
-		select {
-		case o.aborts <- struct{}{}:
-		default: // it is about to look anyway
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o := w.owners[id]; o != nil {
+		o.wake()
+	}
+	for o := range w.followers[id] {
+		o.wake()
+	}
+}
+
+func (o *owner) wake() {
+	select {
+	case o.aborts <- struct{}{}:
+	default: // it is about to look anyway
+	}
+}
+
+// follow makes wake wake the owner for these sessions as well.
+func (w *Worker) follow(o *owner, sessions []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range sessions {
+		if w.followers[id] == nil {
+			w.followers[id] = map[*owner]bool{}
+		}
+		w.followers[id][o] = true
+	}
+}
+
+func (w *Worker) unfollow(o *owner, sessions []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range sessions {
+		if delete(w.followers[id], o); len(w.followers[id]) == 0 {
+			delete(w.followers, id)
 		}
 	}
 }

@@ -410,3 +410,19 @@ func TestAnswersThatCannotBeWrittenAreAnError(t *testing.T) {
 		})
 	}
 }
+
+func TestPromptBelowARunEndsWithIt(t *testing.T) {
+	hold := make(chan struct{})
+	f := newFleet(t, looptest.Reply{Text: "endless words", Hold: hold}, looptest.Reply{Text: "endless words", Hold: hold}).startWorker(t)
+	f.cli(t, "prompt", "--session", "boss", "--parent", "nobody", "hi").want(t, exitUnknown, "", "no such session")
+	f.cli(t, "prompt", "--session", "boss", "--parent", "a b", "hi").want(t, exitUsage, "", "--parent")
+	f.cli(t, "prompt", "--session", "boss", "--detach", "lead").want(t, exitOK, "boss", "")
+	f.until(t, "boss", isTextDelta)
+	var r result
+	var wg sync.WaitGroup
+	wg.Go(func() { r = f.cli(t, "prompt", "--session", "hand", "--parent", "boss", "help") })
+	f.until(t, "hand", isTextDelta)
+	f.cli(t, "abort", "boss").want(t, exitOK, "", "")
+	wg.Wait()
+	r.want(t, exitAborted, "endless ", "parent_aborted")
+}

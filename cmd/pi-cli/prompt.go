@@ -24,6 +24,7 @@ var (
 type promptFlags struct {
 	inputFlags
 	session, agent, model, thinking string
+	parent                          string
 	detach, json                    bool
 	abortOnInterrupt                bool
 	showThinking                    bool
@@ -59,6 +60,7 @@ Ctrl-C leaves the prompt running and says how to watch and how to stop it; with
 	flags.StringVar(&f.agent, "agent", "", "agent profile of the worker")
 	flags.StringVar(&f.model, "model", "", "model, one that the profile allows")
 	flags.StringVar(&f.thinking, "thinking", "", "thinking level: "+strings.Join(thinkingLevels, ", "))
+	flags.StringVar(&f.parent, "parent", "", "run above this prompt, SESSION or SESSION/SEQUENCE: what aborts it aborts this")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "do not wait: print session and sequence")
 	flags.BoolVar(&f.json, "json", false, "print pi's events, one JSON a line; with --detach the receipt")
 	flags.BoolVar(&f.showThinking, "show-thinking", false, "show the model's reasoning on stderr")
@@ -78,6 +80,13 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string, named b
 	if f.thinking != "" && !slices.Contains(thinkingLevels, f.thinking) {
 		return usageErrorf("--thinking must be one of %s, not %q", strings.Join(thinkingLevels, ", "), f.thinking)
 	}
+	var parent *client.Parent
+	if f.parent != "" {
+		var err error
+		if parent, err = client.ParseParent(f.parent); err != nil {
+			return usageErrorf("--parent: %v", err)
+		}
+	}
 	msg, err := a.message(args, &f.inputFlags)
 	if err != nil {
 		return err
@@ -87,7 +96,7 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string, named b
 		return err
 	}
 	defer closeAll()
-	receipt, err := a.publish(ctx, c, f, msg)
+	receipt, err := a.publish(ctx, c, f, parent, msg)
 	if err != nil {
 		return err
 	}
@@ -99,11 +108,11 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string, named b
 
 // publish sends the prompt. An interrupt here ends the command: nobody knows
 // then whether the broker has the prompt.
-func (a *app) publish(ctx context.Context, c *client.Client, f *promptFlags, msg *loop.UserMessage) (*client.Receipt, error) {
+func (a *app) publish(ctx context.Context, c *client.Client, f *promptFlags, parent *client.Parent, msg *loop.UserMessage) (*client.Receipt, error) {
 	ctx, stop := a.untilInterrupted(ctx, nil)
 	defer stop()
 	return c.Prompt(ctx, f.session, msg, &client.InputOptions{
-		ID: f.id, Agent: f.agent, Model: f.model, ThinkingLevel: f.thinking,
+		ID: f.id, Agent: f.agent, Model: f.model, ThinkingLevel: f.thinking, Parent: parent,
 	})
 }
 

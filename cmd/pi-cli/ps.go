@@ -81,14 +81,14 @@ func stateRank(state string) int {
 
 func writeSessions(w io.Writer, sessions []*client.SessionInfo, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "SESSION\tSTATE\tWORKER\tTURN\tTOOL\tAGE\tLAST\tMODEL\tCOST")
+	fmt.Fprintln(tw, "SESSION\tSTATE\tWORKER\tTURN\tTOOL\tAGE\tLAST\tMODEL\tCOST\tPARENT")
 	for _, s := range sessions {
 		cost := "-"
 		if s.Cost > 0 {
 			cost = fmt.Sprintf("$%.4f", s.Cost)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", s.Session, s.State, dash(s.Worker), s.Turn, dash(s.Tool),
-			age(now.Sub(s.Updated)), dash(string(s.Outcome)), dash(safeLine(s.Model, 30)), cost)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Session, s.State, dash(s.Worker), s.Turn, dash(s.Tool),
+			age(now.Sub(s.Updated)), dash(string(s.Outcome)), dash(safeLine(s.Model, 30)), cost, dash(s.Parent))
 	}
 	return tw.Flush()
 }

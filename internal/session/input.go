@@ -66,6 +66,8 @@ type InputOptions struct {
 	Agent         string // profile; "" is the worker's default
 	Model         string // "" is the profile's
 	ThinkingLevel string // "" is the profile's
+	// Parent is the run that a prompt was sent from; nil: none.
+	Parent *Parent
 	// Extra holds all other options by name.
 	Extra map[string]json.RawMessage
 }
@@ -78,7 +80,7 @@ func (o *InputOptions) Interrupts() bool {
 
 // IsZero says that nothing is asked for.
 func (o *InputOptions) IsZero() bool {
-	return o == nil || o.Agent == "" && o.Model == "" && o.ThinkingLevel == "" && len(o.Extra) == 0
+	return o == nil || o.Agent == "" && o.Model == "" && o.ThinkingLevel == "" && o.Parent == nil && len(o.Extra) == 0
 }
 
 // known gives the options that have a field of their own.
@@ -86,9 +88,11 @@ func (o *InputOptions) known() map[string]*string {
 	return map[string]*string{"agent": &o.Agent, "model": &o.Model, "thinkingLevel": &o.ThinkingLevel}
 }
 
+const optionParent = "parent"
+
 // MarshalJSON writes one object; unset options are left out.
 func (o InputOptions) MarshalJSON() ([]byte, error) {
-	all := make(map[string]any, len(o.Extra)+3)
+	all := make(map[string]any, len(o.Extra)+4)
 	for k, v := range o.Extra {
 		all[k] = v
 	}
@@ -96,6 +100,9 @@ func (o InputOptions) MarshalJSON() ([]byte, error) {
 		if *v != "" {
 			all[k] = *v
 		}
+	}
+	if o.Parent != nil {
+		all[optionParent] = o.Parent
 	}
 	return json.Marshal(all)
 }
@@ -115,6 +122,12 @@ func (o *InputOptions) UnmarshalJSON(b []byte) error {
 			return fmt.Errorf("option %s is no string: %w", k, err)
 		}
 		delete(o.Extra, k)
+	}
+	if raw, ok := o.Extra[optionParent]; ok {
+		if err := json.Unmarshal(raw, &o.Parent); err != nil {
+			return fmt.Errorf("option %s is no run: %w", optionParent, err)
+		}
+		delete(o.Extra, optionParent)
 	}
 	if len(o.Extra) == 0 {
 		o.Extra = nil
@@ -251,6 +264,11 @@ func (in *Input) parse(kind subjects.Kind, data []byte) error {
 }
 
 func (in *Input) checkOptions() error {
+	if p := in.Options.Parent; p != nil {
+		if err := p.check(); err != nil {
+			return err
+		}
+	}
 	b, err := json.Marshal(in.Options)
 	if err != nil {
 		return err

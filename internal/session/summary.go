@@ -28,6 +28,7 @@ type Summary struct {
 	Epoch   string       `json:"epoch,omitempty"`
 	Agent   string       `json:"agent,omitempty"`
 	Model   string       `json:"model,omitempty"`
+	Parent  string       `json:"parent,omitempty"`  // "session/run" that the open or last run is below
 	Turn    int          `json:"turn,omitempty"`    // of the open run, from 1
 	Tool    string       `json:"tool,omitempty"`    // that runs now
 	Prompts int          `json:"prompts,omitempty"` // settled in all

@@ -140,6 +140,9 @@ func TestCallCarriesKeyAndDeadlineAndGivesProgressInOrder(t *testing.T) {
 	var left time.Duration
 	tool.run = func(ctx context.Context, call loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {
 		got = call
+		if key := loop.CallKey(ctx); key != call.Key {
+			t.Errorf("the context has the key %q", key)
+		}
 		if end, ok := ctx.Deadline(); ok {
 			left = time.Until(end)
 		}

@@ -189,7 +189,7 @@ func execute(ctx context.Context, t loop.Tool, call loop.Call, update func(loop.
 	if !json.Valid(call.Args) {
 		return res, errors.New("the arguments are no JSON")
 	}
-	return t.Execute(ctx, call, update)
+	return t.Execute(loop.WithCallKey(ctx, call.Key), call, update)
 }
 
 // updates publishes a call's progress to its reply subject.

@@ -73,6 +73,22 @@ type (
 		Attempt int // claims of this run so far, from 2
 		Reason  string
 	}
+	// RunReleased says that the owner gives its open run back in good order,
+	// for any worker to go on with.
+	RunReleased struct {
+		Worker string
+		Reason string // "shutdown" or "error"
+	}
+	// RunLost says that the owner of the open run went without a word: it
+	// missed its heartbeats. Its successor writes it, right behind
+	// session_claimed.
+	RunLost struct {
+		Worker, Epoch string // the lost owner's
+		Since         int64  // its last record, Unix milliseconds; 0 unknown
+	}
+	// LeaseLost says that the owner's release of the session was never
+	// confirmed: it takes itself for fenced and does no more.
+	LeaseLost struct{ Worker, Epoch, Reason string }
 	// MessageDiscarded takes back a half-streamed answer.
 	MessageDiscarded struct {
 		Attempt int // which attempt at the answer it was, from 1; 0 unknown
@@ -191,6 +207,9 @@ func (*TurnEnd) EventType() string             { return "turn_end" }
 func (*AgentEnd) EventType() string            { return "agent_end" }
 func (*SessionClaimed) EventType() string      { return "session_claimed" }
 func (*RunResumed) EventType() string          { return "run_resumed" }
+func (*RunReleased) EventType() string         { return "run_released" }
+func (*RunLost) EventType() string             { return "run_lost" }
+func (*LeaseLost) EventType() string           { return "lease_lost" }
 func (*MessageDiscarded) EventType() string    { return "message_discarded" }
 func (*InputReturned) EventType() string       { return "input_returned" }
 func (*AutoRetryStart) EventType() string      { return "auto_retry_start" }

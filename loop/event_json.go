@@ -65,6 +65,19 @@ func appendOwn(dst []byte, ev Event) []byte {
 	case *RunResumed:
 		dst = intField(dst, `{"type":"run_resumed","attempt":`, int64(e.Attempt))
 		dst = stringField(dst, `,"reason":`, e.Reason)
+	case *RunReleased:
+		dst = appendString(append(dst, `{"type":"run_released","worker":`...), e.Worker)
+		dst = stringField(dst, `,"reason":`, e.Reason)
+	case *RunLost:
+		dst = appendString(append(dst, `{"type":"run_lost","worker":`...), e.Worker)
+		dst = appendString(append(dst, `,"epoch":`...), e.Epoch)
+		if e.Since != 0 {
+			dst = intField(dst, `,"since":`, e.Since)
+		}
+	case *LeaseLost:
+		dst = appendString(append(dst, `{"type":"lease_lost","worker":`...), e.Worker)
+		dst = appendString(append(dst, `,"epoch":`...), e.Epoch)
+		dst = stringField(dst, `,"reason":`, e.Reason)
 	case *MessageDiscarded:
 		dst = append(dst, `{"type":"message_discarded"`...)
 		if e.Attempt != 0 {

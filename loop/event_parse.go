@@ -273,7 +273,17 @@ func (s *scanner) toolEvent(kind string) Event {
 func (s *scanner) ownEvent(kind string) Event {
 	switch kind {
 	case "session_claimed":
-		return s.sessionClaimed()
+		o := s.ownership()
+		return &SessionClaimed{Worker: o.worker, Epoch: o.epoch}
+	case "run_released":
+		o := s.ownership()
+		return &RunReleased{Worker: o.worker, Reason: o.reason}
+	case "run_lost":
+		o := s.ownership()
+		return &RunLost{Worker: o.worker, Epoch: o.epoch, Since: o.since}
+	case "lease_lost":
+		o := s.ownership()
+		return &LeaseLost{Worker: o.worker, Epoch: o.epoch, Reason: o.reason}
 	case "run_resumed":
 		return s.runResumed()
 	case "message_discarded":
@@ -300,20 +310,29 @@ func (s *scanner) ownEvent(kind string) Event {
 	return nil
 }
 
-func (s *scanner) sessionClaimed() Event {
-	e := new(SessionClaimed)
+// ownership are the members of the events about who has a session.
+type ownership struct {
+	worker, epoch, reason string
+	since                 int64
+}
+
+func (s *scanner) ownership() (o ownership) {
 	s.members(func(key string) bool {
 		switch key {
 		case "worker":
-			e.Worker = s.string()
+			o.worker = s.string()
 		case "epoch":
-			e.Epoch = s.string()
+			o.epoch = s.string()
+		case "reason":
+			o.reason = s.string()
+		case "since":
+			o.since = s.int()
 		default:
 			return false
 		}
 		return true
 	})
-	return e
+	return o
 }
 
 func (s *scanner) runResumed() Event {

@@ -241,6 +241,10 @@ func snapshot(m *loop.AssistantMessage) *loop.AssistantMessage {
 // ownEvents is one of each of the product's own events.
 var ownEvents = []loop.Event{
 	&loop.SessionClaimed{Worker: "w-1", Epoch: "3-f00"},
+	&loop.RunReleased{Worker: "w-1", Reason: "shutdown"},
+	&loop.RunLost{Worker: "w-1", Epoch: "3-f00", Since: 1764600000000},
+	&loop.RunLost{Worker: "w-1", Epoch: "3-f00"},
+	&loop.LeaseLost{Worker: "w-1", Epoch: "3-f00", Reason: "no answer"},
 	&loop.RunResumed{Attempt: 2, Reason: "lease lost"},
 	&loop.MessageDiscarded{Reason: "resumed"},
 	&loop.MessageDiscarded{Attempt: 2, Reason: "cut"},

@@ -76,7 +76,7 @@ func (o *owner) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	if o.events, err = o.w.store.OpenLog(ctx, o.session, st, o.w.cfg.ID); err != nil {
+	if o.events, err = o.w.store.OpenLog(ctx, o.session, st, o.w.cfg.ID, lost(st, open)...); err != nil {
 		return o.cause(fmt.Errorf("claiming the log: %w", err))
 	}
 	o.log = o.log.With("epoch", o.events.Epoch().String())
@@ -108,6 +108,15 @@ func (o *owner) watchLog() {
 		}
 	case <-o.ctx.Done():
 	}
+}
+
+// lost says that the owner of the open run went without a word, if it did: one
+// that ends in good order leaves run_released behind.
+func lost(st *session.State, open *loop.OpenRun) []loop.Event {
+	if open == nil || st.Released {
+		return nil
+	}
+	return []loop.Event{&loop.RunLost{Worker: st.Worker, Epoch: st.Epoch.String(), Since: st.Time.UnixMilli()}}
 }
 
 // askFormer keeps a session with the worker that has its open run, while that
@@ -362,69 +371,6 @@ func (o *owner) returnQueue(abort *session.Input) error {
 		if err := o.consume(in, evs...); err != nil {
 			return err
 		}
-	}
-}
-
-// leave ends the ownership; err is what serve returned.
-func (o *owner) leave(err error) {
-	// The claim's context may be over, and clean-up has to end soon.
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
-	defer cancel()
-	switch {
-	case errors.Is(err, errKilled):
-		o.abandon()
-		return
-	case errors.Is(err, session.ErrFenced), errors.Is(err, session.ErrLeaseLost):
-		o.log.Warn("session lost", "error", err)
-		o.abandon()
-		return
-	case errors.Is(err, errHeld):
-		o.log.Info("session stays with its former owner")
-		o.release(ctx, o.w.cfg.AckWait)
-		return
-	}
-	if o.events != nil {
-		if cerr := o.events.Close(ctx); cerr != nil && err == nil {
-			err = cerr
-		}
-	}
-	switch {
-	case err == nil:
-		o.lastBoard(ctx, "idle")
-		if err := o.claim.Remove(ctx); err != nil {
-			o.log.Warn("removing the bell", "error", err)
-		}
-	case errors.Is(err, errHandOver):
-		o.log.Info("session handed over")
-		o.lastBoard(ctx, "waiting")
-		o.release(ctx, 0)
-	case errors.Is(err, session.ErrFenced):
-		o.abandon()
-	default:
-		o.log.Error("session given up", "error", err)
-		o.lastBoard(ctx, "waiting")
-		o.release(ctx, o.w.cfg.AckWait)
-	}
-}
-
-// abandon ends the ownership and touches nothing: what is queued for the log is
-// given up, and the bell is somebody else's.
-func (o *owner) abandon() {
-	o.claim.Abandon()
-	o.w.board.drop(o.session)
-	if o.events == nil {
-		return
-	}
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := o.events.Close(ended); err != nil {
-		o.log.Debug("abandoning the log", "error", err)
-	}
-}
-
-func (o *owner) release(ctx context.Context, delay time.Duration) {
-	if err := o.claim.Release(ctx, delay); err != nil {
-		o.log.Warn("releasing the bell", "error", err)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestKilledWorkerResumed(t *testing.T) {
 			b.Errorf("%d attempts, want 2", got[0].Attempts)
 		}
 		for typ, want := range map[string]int{
-			"session_claimed": 2, "run_resumed": 1, "message_discarded": 1, "agent_start": 1, "agent_end": 1,
+			"session_claimed": 2, "run_lost": 1, "run_released": 0, "run_resumed": 1, "message_discarded": 1, "agent_start": 1, "agent_end": 1,
 		} {
 			if n := b.count("s1", typ); n != want {
 				b.Errorf("%d %s, want %d", n, typ, want)
@@ -77,6 +77,79 @@ func TestKilledWorkerResumed(t *testing.T) {
 		b.wantUsers("s1", "hi")
 		b.inboxEmpty("s1")
 		b.check("s1")
+		b.wantLost("s1", "w1")
+	})
+}
+
+// wantLost looks for run_lost behind the second session_claimed, in its record.
+func (b *bench) wantLost(id, worker string) {
+	b.Helper()
+	recs := b.records(id)
+	for i, rec := range recs {
+		lost, ok := rec.Events[len(rec.Events)-1].(*loop.RunLost)
+		if !ok {
+			continue
+		}
+		if len(rec.Events) != 2 || rec.Events[0].EventType() != "session_claimed" {
+			b.Errorf("the record of run_lost is %v, want it behind session_claimed", types(rec.Events))
+		}
+		before := recs[i-1]
+		if lost.Worker != worker || lost.Epoch != before.Epoch.String() || lost.Since != before.Time.UnixMilli() {
+			b.Errorf("%+v, want worker %s, epoch %s, since %d", lost, worker, before.Epoch, before.Time.UnixMilli())
+		}
+		return
+	}
+	b.Errorf("no record ends in run_lost:\n%s", b.dump(id))
+}
+
+func types(evs []loop.Event) (types []string) {
+	for _, ev := range evs {
+		types = append(types, ev.EventType())
+	}
+	return types
+}
+
+// After SIGKILL of the whole fleet nobody has to clean anything up: the next
+// worker finds every run, says that it was lost, and goes on with it.
+func TestKilledFleetNeedsNoCleanUp(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		const sessions = 12
+		hold := make(chan struct{})
+		b.script.Otherwise(func(r *looptest.Request) looptest.Answer {
+			select {
+			case <-hold:
+				return looptest.Text("a whole answer")
+			default:
+				return looptest.Reply{Text: "half an answer", Hold: hold}
+			}
+		})
+		var fleet []*live
+		for i := range 3 {
+			fleet = append(fleet, b.start(fmt.Sprint("w", i), func(c *Config) { c.Sessions = 4 }))
+		}
+		for i := range sessions {
+			b.say(fmt.Sprint("s", i), subjects.KindPrompt, "first")
+		}
+		for i := range sessions {
+			b.await(fmt.Sprint("s", i), "message_update")
+			b.say(fmt.Sprint("s", i), subjects.KindPrompt, "second")
+		}
+		for _, w := range fleet {
+			w.die()
+		}
+		close(hold)
+		sleep(b.Context(), time.Hour) // nobody is there
+		b.start("heir", nil)
+		for i := range sessions {
+			id := fmt.Sprint("s", i)
+			b.wantOutcomes(b.settle(id, 2), loop.OutcomeCompleted, loop.OutcomeCompleted)
+			b.wantUsers(id, "first", "second")
+			if lost, resumed := b.count(id, "run_lost"), b.count(id, "run_resumed"); lost != 1 || resumed != 1 {
+				b.Errorf("%s: %d run_lost and %d run_resumed, want one each", id, lost, resumed)
+			}
+			b.inboxEmpty(id)
+			b.check(id)
+		}
 	})
 }
 
@@ -267,6 +340,9 @@ func TestSigtermHandsOver(t *testing.T) {
 			if got := b.results("s1")["work"]; got != "done" || s.runs.Load() != 1 {
 				b.Errorf("result %q after %d runs, want the tool's own after one", got, s.runs.Load())
 			}
+			if n := b.count("s1", "run_lost"); n != 0 || b.count("s1", "run_released") != 1 {
+				b.Errorf("%d run_lost after an orderly hand-over:\n%s", n, b.dump("s1"))
+			}
 			b.check("s1")
 		})
 	})
@@ -286,6 +362,9 @@ func TestSigtermHandsOver(t *testing.T) {
 			}
 			if got := b.results("s1")["work"]; got != loop.Interrupted {
 				b.Errorf("result %q, want unknown", got)
+			}
+			if n := b.count("s1", "run_lost"); n != 0 || b.count("s1", "run_released") != 1 {
+				b.Errorf("%d run_lost after an orderly hand-over:\n%s", n, b.dump("s1"))
 			}
 			b.check("s1")
 		})

@@ -25,8 +25,8 @@ type renderer struct {
 	answer answerState
 	tools  map[string]startedTool
 	turns  int
-	status bool   // a transient line stands on chrome
-	held   string // a line that waits for what becomes of the half answer
+	status bool     // a transient line stands on chrome
+	held   []string // lines that wait for what becomes of the half answer
 }
 
 // renderOptions are what a renderer must know of its surroundings.
@@ -95,7 +95,9 @@ func (s *sink) Write(p []byte) (int, error) {
 
 // Event renders one event that happened at a time; see Err for its failures.
 func (r *renderer) Event(ev loop.Event, at time.Time) {
-	if _, ok := ev.(*loop.MessageDiscarded); !ok {
+	switch ev.(type) {
+	case *loop.MessageDiscarded, *loop.SessionClaimed, *loop.RunReleased, *loop.RunLost, *loop.RunResumed:
+	default:
 		r.release()
 	}
 	switch e := ev.(type) {
@@ -124,13 +126,16 @@ func (r *renderer) Event(ev loop.Event, at time.Time) {
 // own renders the events that are this product's, not pi's.
 func (r *renderer) own(ev loop.Event, at time.Time) {
 	switch e := ev.(type) {
-	case *loop.RunResumed:
-		// Nothing may come between a half answer and its discard, or it could
-		// not be wiped.
-		r.held = fmt.Sprintf("↻ another worker goes on with this run (attempt %d): %s", e.Attempt, e.Reason)
-		if !r.answer.open {
-			r.release()
+	case *loop.RunLost:
+		text := "! worker " + e.Worker + " is lost"
+		if silent := at.Sub(time.UnixMilli(e.Since)).Round(time.Second); e.Since != 0 && silent > 0 {
+			text += fmt.Sprintf(", silent for %s", silent)
 		}
+		r.hold(text)
+	case *loop.LeaseLost:
+		r.line(yellow, "! worker "+e.Worker+" could not give the session back: "+e.Reason)
+	case *loop.RunResumed:
+		r.hold(fmt.Sprintf("↻ another worker goes on with this run (attempt %d): %s", e.Attempt, e.Reason))
 	case *loop.AutoRetryStart:
 		r.line(yellow, fmt.Sprintf("↻ retry %d of %d in %s: %s", e.Attempt, e.MaxAttempts, e.Delay, e.ErrorMessage))
 	case *loop.CompactionStart:
@@ -237,11 +242,21 @@ func (r *renderer) discard(e *loop.MessageDiscarded) {
 	}
 }
 
-// release prints the line that waited.
+// hold prints a line, unless half an answer stands there: nothing may come
+// between it and its discard, or it could not be wiped.
+func (r *renderer) hold(text string) {
+	r.held = append(r.held, text)
+	if !r.answer.open {
+		r.release()
+	}
+}
+
+// release prints the lines that waited.
 func (r *renderer) release() {
-	if held := r.held; held != "" {
-		r.held = ""
-		r.line(yellow, held)
+	held := r.held
+	r.held = nil
+	for _, text := range held {
+		r.line(yellow, text)
 	}
 }
 

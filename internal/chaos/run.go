@@ -401,10 +401,10 @@ func (r *result) print(out, errOut io.Writer) {
 	}
 	ms := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 	fmt.Fprintf(out, "chaos: %s seed=%d nodes=%d faults=%s took=%v sessions=%d workers=%d inputs=%d delivered=%d returned=%d dead=%d duplicates=%d "+
-		"runs=%d settled=%s claims=%d resumed=%d discarded=%d tools=%d unknown=%d requests=%d records=%d events=%d "+
+		"runs=%d settled=%s claims=%d lost=%d resumed=%d discarded=%d tools=%d unknown=%d requests=%d records=%d events=%d "+
 		"takeovers=%d p50=%v p90=%v max=%v silence=%v\n",
 		verdict, r.o.seed, r.o.nodes, fault, r.took.Round(100*time.Millisecond), c.Sessions, r.workers, r.inputs,
-		c.Delivered, c.Returned, c.DeadLetters, c.Duplicates, c.Runs, strings.Join(outcomes, ","), c.Claims, c.Resumed,
+		c.Delivered, c.Returned, c.DeadLetters, c.Duplicates, c.Runs, strings.Join(outcomes, ","), c.Claims, c.Lost, c.Resumed,
 		c.Discarded, c.Tools, c.Unknown, r.requests, c.Records, c.Events,
 		len(c.Takeovers), ms(c.Quantile(0.5)), ms(c.Quantile(0.9)), ms(c.Quantile(1)), ms(r.silence))
 }

@@ -232,16 +232,18 @@ func (c *Claim) end() {
 }
 
 // Remove takes the bell away and ends the lease: nothing is left to do for the
-// session. It is ErrLeaseLost, and the bell stays, unless the lease is fresh.
-// It rings again if an input came meanwhile.
+// session. It is ErrLeaseLost, and the bell stays, unless the lease is fresh;
+// and ErrUnconfirmed as well, if the broker does not confirm while it is: the
+// bell may be gone, or may come back and be another worker's. It rings again if
+// an input came meanwhile.
 func (c *Claim) Remove(ctx context.Context) error {
 	c.end()
 	defer c.cancel(nil)
 	if !c.Fresh() {
 		return fmt.Errorf("removing the bell of session %s: %w", c.session, ErrLeaseLost)
 	}
-	if err := c.ack(ctx, ackAck, c.ackWait/4); err != nil {
-		return explain("removing the bell of session "+c.session, err)
+	if err := c.confirm(ctx); err != nil {
+		return fmt.Errorf("%w: session %s: %w: %w", ErrUnconfirmed, c.session, ErrLeaseLost, err)
 	}
 	// An input that came between our last look and the removal found the old
 	// bell hanging and could not ring.
@@ -250,6 +252,26 @@ func (c *Claim) Remove(ctx context.Context) error {
 		return nil
 	}
 	return c.store.Ring(c.session)
+}
+
+// confirm removes the bell and asks again while the lease is fresh: doing it
+// twice is doing it once.
+func (c *Claim) confirm(ctx context.Context) error {
+	pause := c.ackWait / 64
+	for {
+		err := c.ack(ctx, ackAck, c.ackWait/4)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil || !c.Fresh() {
+			return err
+		}
+		pause *= 2
+	}
 }
 
 // Release gives the bell back, to be claimed again after delay, by any

@@ -54,6 +54,9 @@ type State struct {
 	// Prompt is the input that began the open run, nil without one.
 	Prompt *InputRef
 	Time   time.Time // of the last record
+	// Released says that the last owner gave the session back in good order
+	// while a run was open.
+	Released bool
 
 	turn int // of the open or last run, from 1
 }
@@ -248,13 +251,15 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 	st := f.state
 	switch ev := ev.(type) {
 	case *loop.SessionClaimed:
-		st.Worker = ev.Worker
+		st.Worker, st.Released = ev.Worker, false
 		if f.open {
 			if len(f.asking) == 0 {
 				st.Attempts++
 			}
 			st.Claims++
 		}
+	case *loop.RunReleased:
+		st.Released = true
 	case *loop.AgentStart:
 		// The first start after a settled prompt; a run that a retry
 		// starts again has the same prompt.

@@ -74,11 +74,12 @@ type tail struct {
 	settled  uint64 // stream sequence of the last record with agent_settled
 }
 
-// OpenLog appends session_claimed under the next epoch. That is the fence:
+// OpenLog appends session_claimed under the next epoch, and behind it in the
+// same record what else is to be said of the claim. That is the fence:
 // from here the former owner's next append fails with ErrFenced. State must
 // be a fresh Fold of the session; the log keeps it and takes it over. It is
 // ErrFenced if someone else wrote since. ctx bounds the opening only.
-func (s *Store) OpenLog(ctx context.Context, session string, st *State, worker string) (*Log, error) {
+func (s *Store) OpenLog(ctx context.Context, session string, st *State, worker string, also ...loop.Event) (*Log, error) {
 	if _, err := subjects.ParseSession(session); err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func (s *Store) OpenLog(ctx context.Context, session string, st *State, worker s
 	}
 	// The log outlives the call that opens it, and ends by Close.
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	err := l.Append(ctx, &loop.SessionClaimed{Worker: worker, Epoch: l.epoch.String()})
+	err := l.AppendAll(ctx, append([]loop.Event{&loop.SessionClaimed{Worker: worker, Epoch: l.epoch.String()}}, also...))
 	if err == nil {
 		err = l.Flush(ctx)
 	}

@@ -37,6 +37,7 @@ import (
 var (
 	ErrFenced         = errors.New("session: fenced: another worker wrote to the log")
 	ErrLeaseLost      = errors.New("session: lease lost")
+	ErrUnconfirmed    = errors.New("session: the broker did not confirm that the bell is removed")
 	ErrNoInput        = errors.New("session: no input")
 	ErrUnknownSession = errors.New("session: unknown session")
 	ErrInboxFull      = errors.New("session: too many inputs of this kind wait in the session")

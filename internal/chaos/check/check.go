@@ -67,6 +67,7 @@ type Report struct {
 
 	Sessions, Records, Events          int
 	Claims, Runs, Resumed, Discarded   int
+	Lost                               int // runs whose owner went without a word
 	Delivered, Returned, DeadLetters   int
 	Duplicates, Tools, Unknown, Orphan int // Orphan: effects of calls that the log does not finish
 	Outcomes                           map[loop.Outcome]int

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,9 +44,9 @@ func (s *story) say(inputs, info string, evs ...loop.Event) *Record {
 	return &s.c.Records[n]
 }
 
-func (s *story) claim(worker, epoch string) {
+func (s *story) claim(worker, epoch string, also ...loop.Event) {
 	s.epoch = epoch
-	s.say("", "", &loop.SessionClaimed{Worker: worker, Epoch: epoch})
+	s.say("", "", append([]loop.Event{&loop.SessionClaimed{Worker: worker, Epoch: epoch}}, also...)...)
 }
 
 func (s *story) begin(seq uint64, text string) {
@@ -82,7 +83,7 @@ func good() *story {
 	s.asked(2, "two")
 	s.claim("a", "1-x")
 	s.begin(1, "one")
-	s.claim("b", "2-y")
+	s.claim("b", "2-y", &loop.RunLost{Worker: "a", Epoch: "1-x"})
 	s.say("", "", &loop.RunResumed{Attempt: 2})
 	s.tool()
 	s.settle(1)
@@ -99,7 +100,7 @@ func TestAGoodLogIsOK(t *testing.T) {
 	if len(r.Violations) > 0 {
 		t.Fatalf("%q", r.Violations)
 	}
-	if r.Delivered != 2 || r.Runs != 2 || r.Claims != 2 || r.Resumed != 1 || r.Tools != 1 || r.Outcomes[loop.OutcomeCompleted] != 2 {
+	if r.Delivered != 2 || r.Runs != 2 || r.Claims != 2 || r.Resumed != 1 || r.Lost != 1 || r.Tools != 1 || r.Outcomes[loop.OutcomeCompleted] != 2 {
 		t.Errorf("%+v", r)
 	}
 	if r.Quantile(0.5) != 500*time.Millisecond {
@@ -149,6 +150,15 @@ func TestEveryBrokenPromiseIsSeen(t *testing.T) {
 		}},
 		{"a tool without a journal", "its start is not in the log", func(s *story) {
 			s.c.Effects = append(s.c.Effects, Effect{Session: "s", Key: "s/2/0/0", CallID: "c9", Worker: "b"})
+		}},
+		{"a run is lost without a word", "neither run_released nor run_lost", func(s *story) {
+			s.c.Records[2].Data = []byte(`{"type":"session_claimed","worker":"b","epoch":"2-y"}`)
+		}},
+		{"run_lost of a run that was given back", "that was given back", func(s *story) {
+			s.c.Records[1].Data = append(s.c.Records[1].Data, "\n"+`{"type":"run_released","worker":"a"}`...)
+		}},
+		{"run_lost of another worker", "which was not the owner", func(s *story) {
+			s.c.Records[2].Data = bytes.Replace(s.c.Records[2].Data, []byte(`"a"`), []byte(`"c"`), 1)
 		}},
 		{"a call starts twice", "starts for the second time", func(s *story) { s.c.Records[3].Data = s.c.Records[4].Data }},
 		{"a dead input without a letter", "no letter says so", func(s *story) {

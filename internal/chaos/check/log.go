@@ -54,6 +54,7 @@ type log struct {
 	epochs     map[string]bool
 	ownerships []ownership
 	last       time.Time // of the last record
+	released   bool      // the last owner gave the open run back in good order
 
 	run     *openRun
 	uses    map[uint64]*use // by inbox sequence
@@ -153,11 +154,33 @@ func (l *log) owner(rec *Record, epoch string, evs []loop.Event) {
 			l.violate(rec, "session_claimed says epoch %s in a record of %s", claimed.Epoch, epoch)
 		}
 		l.takeover(rec)
+		l.lost(rec, evs)
 		l.ownerships = append(l.ownerships, ownership{claimed.Worker, rec.Time})
 		l.r.Claims++
 	}
 	l.epoch, l.epochN = epoch, max(n, l.epochN)
 	l.epochs[epoch] = true
+}
+
+// lost: an open run changes hands after a word of its owner, or the next one
+// says that there was none.
+func (l *log) lost(rec *Record, evs []loop.Event) {
+	released := l.released
+	l.released = false
+	var lost *loop.RunLost
+	for _, ev := range evs {
+		if e, ok := ev.(*loop.RunLost); ok {
+			lost = e
+		}
+	}
+	switch open := l.run != nil && !l.run.ended; {
+	case lost == nil && open && !released:
+		l.violate(rec, "an open run changes hands, and neither run_released nor run_lost says so")
+	case lost != nil && released:
+		l.violate(rec, "run_lost of a run that was given back")
+	case lost != nil && len(l.ownerships) > 0 && lost.Worker != l.ownerships[len(l.ownerships)-1].worker:
+		l.violate(rec, "run_lost names %s, which was not the owner", lost.Worker)
+	}
 }
 
 // takeover measures how long an open run had no worker after a kill.
@@ -250,6 +273,11 @@ func (l *log) event(rec *Record, ev loop.Event, i int, refs []*use) {
 		}
 		l.edited(ev)
 		return
+	case *loop.LeaseLost:
+		if l.run != nil {
+			l.violate(rec, "lease_lost in a run")
+		}
+		return
 	case *loop.AgentStart:
 		l.start(rec, refs)
 		return
@@ -264,7 +292,7 @@ func (l *log) event(rec *Record, ev loop.Event, i int, refs []*use) {
 		l.violate(rec, "%s outside of a run", ev.EventType())
 		return
 	}
-	l.inRun(rec, ev, refs)
+	l.inRun(rec, ev, i, refs)
 }
 
 func (l *log) start(rec *Record, refs []*use) {
@@ -299,12 +327,19 @@ func (l *log) settle(rec *Record, ev *loop.AgentSettled) {
 	l.run = nil
 }
 
-func (l *log) inRun(rec *Record, ev loop.Event, refs []*use) {
+func (l *log) inRun(rec *Record, ev loop.Event, i int, refs []*use) {
 	switch ev := ev.(type) {
 	case *loop.AgentEnd:
 		l.run.ended = !ev.WillContinue
 	case *loop.RunResumed:
 		l.r.Resumed++
+	case *loop.RunLost:
+		l.r.Lost++
+		if i == 0 {
+			l.violate(rec, "run_lost without session_claimed before it")
+		}
+	case *loop.RunReleased:
+		l.released = true
 	case *loop.MessageDiscarded:
 		l.r.Discarded++
 	case *loop.MessageEnd:

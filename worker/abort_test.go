@@ -68,18 +68,22 @@ func TestAbortQueueReturn(t *testing.T) {
 }
 
 func TestAbortStopsAnswerInMilliseconds(t *testing.T) {
-	hold := make(chan struct{})
-	defer close(hold)
-	b := newBench(t, benchOptions{answers: []looptest.Answer{looptest.Reply{Text: "a long answer", Hold: hold}}})
-	b.start("w1", nil)
-	b.say("s1", subjects.KindPrompt, "begin")
-	b.await("s1", "message_update")
-	began := time.Now()
-	b.abort("s1", "keep")
-	b.wantOutcomes(b.settle("s1", 1), loop.OutcomeAborted)
-	if d := time.Since(began); d > abortEvery/2 {
-		t.Errorf("the abort took %v: it did not come by the announcement", d)
-	}
+	inBubble(t, nil, func(b *bench) {
+		hold := make(chan struct{})
+		defer close(hold)
+		b.script.Add(looptest.Reply{Text: "a long answer", Hold: hold})
+		w := b.start("w1", nil)
+		b.say("s1", subjects.KindPrompt, "begin")
+		b.await("s1", "message_update")
+		began := time.Now()
+		b.abort("s1", "keep")
+		b.wantOutcomes(b.settle("s1", 1), loop.OutcomeAborted)
+		if d := time.Since(began); d > abortEvery/2 {
+			b.Errorf("the abort took %v: it did not come by the announcement", d)
+		}
+		w.stop()
+		<-w.done
+	})
 }
 
 func TestAbortAfterRunDoesNotAbortNext(t *testing.T) {

@@ -78,7 +78,7 @@ func TestServiceKilledMidCallIsTyped(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFailure(t, res, natstool.FailureVanished)
-	if d := time.Since(begun); d > 5*time.Second {
+	if d := time.Since(begun); d > 45*time.Second {
 		t.Errorf("it took %v to notice; the deadline is minutes away", d)
 	}
 }

@@ -127,12 +127,24 @@ func (s *site) logsOf(name string, c *testcontainers.DockerContainer) {
 	s.t.Logf("log of %s (%v):\n%s", name, err, out)
 }
 
+// brokerConfig lets a broker notice within seconds that a connection is dead:
+// a node that was cut off and comes back has another address, and its old
+// routes look alive until a ping is missed. NATS itself takes a minute.
+const brokerConfig = `
+ping_interval: "1s"
+ping_max: 2
+cluster { ping_interval: "1s" }
+`
+
 // broker starts a NATS whose port on this computer outlives a restart.
 func (s *site) broker(name string, args ...string) (c *testcontainers.DockerContainer, url string) {
 	s.t.Helper()
 	port := freePort(s.t)
 	c = s.run(name, natsImage(s.t),
-		testcontainers.WithCmd(append([]string{"--jetstream", "--store_dir", "/data", "--server_name", name}, args...)...),
+		testcontainers.WithCmd(append([]string{"--config", "/nats.conf", "--jetstream", "--store_dir", "/data", "--server_name", name}, args...)...),
+		testcontainers.WithFiles(testcontainers.ContainerFile{
+			Reader: strings.NewReader(brokerConfig), ContainerFilePath: "/nats.conf", FileMode: 0o644,
+		}),
 		testcontainers.WithExposedPorts("4222/tcp"),
 		testcontainers.WithHostConfigModifier(func(h *container.HostConfig) {
 			h.PortBindings = docker.PortMap{docker.MustParsePort("4222/tcp"): {{

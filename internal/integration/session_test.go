@@ -88,7 +88,7 @@ func streaming(t *testing.T, c *client.Client, session string) (worker string) {
 // session: one outcome for it, one whole answer.
 func completed(t *testing.T, c *client.Client, r *client.Receipt, want string) *client.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 80*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	res, err := c.Wait(ctx, r)
 	if err != nil {

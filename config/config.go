@@ -68,9 +68,10 @@ type Workspace struct {
 
 // Retention bounds what the streams keep; 0 is without bound.
 type Retention struct {
-	MaxAge    time.Duration // of event records
-	MaxBytes  Bytes         // of the event stream
-	DLQMaxAge time.Duration // of dead letters
+	MaxAge         time.Duration // of event records
+	MaxBytes       Bytes         // of the event stream
+	SessionRecords int           // of each session, without those of nothing but deltas
+	DLQMaxAge      time.Duration // of dead letters
 }
 
 // Log says how the program logs.

@@ -96,6 +96,8 @@ var keys = []key[Config]{
 	{name: "retention.max_age", def: "720h", doc: "how long events are kept, 0 for ever", field: func(c *Config) any { return &c.Retention.MaxAge },
 		check: durations(0, 100*365*24*time.Hour)},
 	{name: "retention.max_bytes", def: "0", doc: "size of the event stream, 0 without bound", field: func(c *Config) any { return &c.Retention.MaxBytes }},
+	{name: "retention.session_records", def: "0", doc: "durable records kept of each session when its runs have ended, whole prompts; the model does not see what is gone; 0 keeps all", field: func(c *Config) any { return &c.Retention.SessionRecords },
+		check: zeroOrBetween(100, 1<<30)},
 	{name: "retention.dlq_max_age", def: "0s", doc: "how long dead letters are kept, 0 for ever", field: func(c *Config) any { return &c.Retention.DLQMaxAge },
 		check: durations(0, 100*365*24*time.Hour)},
 	{name: "ephemeral_ttl", def: "1h", doc: "how long records of nothing but deltas are kept, 0 as the others", field: func(c *Config) any { return &c.EphemeralTTL },
@@ -241,6 +243,13 @@ func notEmpty() check {
 
 func between(low, high int) check {
 	return check{fmt.Sprintf("a whole number from %d to %d", low, high), func(v any) bool { n, ok := v.(int); return ok && low <= n && n <= high }}
+}
+
+func zeroOrBetween(low, high int) check {
+	return check{fmt.Sprintf("0, or a whole number from %d to %d", low, high), func(v any) bool {
+		n, ok := v.(int)
+		return ok && (n == 0 || low <= n && n <= high)
+	}}
 }
 
 func floatBetween(low, high float64) check {

@@ -59,6 +59,9 @@ type Config struct {
 	// EphemeralTTL is the life of records with nothing but deltas; 0 means
 	// 1 h, negative keeps them.
 	EphemeralTTL time.Duration
+	// SessionRecords is how many durable records of a session are kept when a
+	// run has ended, whole prompts; 0 keeps all.
+	SessionRecords uint64
 	// Ensure says how streams are created again that somebody deleted; nil
 	// means the defaults.
 	Ensure *subjects.EnsureOptions
@@ -167,5 +170,5 @@ func (c *Config) storeOptions() *session.Options {
 	if ensure == nil {
 		ensure = &subjects.EnsureOptions{AckWait: c.AckWait}
 	}
-	return &session.Options{EphemeralTTL: c.EphemeralTTL, Ensure: ensure, Logger: c.Logger}
+	return &session.Options{EphemeralTTL: c.EphemeralTTL, SessionRecords: c.SessionRecords, Ensure: ensure, Logger: c.Logger}
 }

@@ -173,6 +173,9 @@ func (o *owner) step() (more bool, err error) {
 	if more, err := o.changeQueue(o.ctx, false, nil); more || err != nil {
 		return more, err
 	}
+	if err := o.events.Retain(o.ctx); err != nil {
+		return false, err
+	}
 	if err := newDesk(o, nil).take(o.ctx); err != nil { // nothing waits for an answer
 		return false, err
 	}
@@ -376,7 +379,7 @@ func (o *owner) returnQueue(abort *session.Input) error {
 
 // board shows the session's state in ps.
 func (o *owner) board(state string) {
-	o.summary.State = state
+	o.summary.State, o.summary.Seq = state, o.events.Seq()
 	o.w.board.put(o.summary)
 }
 
@@ -386,6 +389,6 @@ func (o *owner) lastBoard(ctx context.Context, state string) {
 	if o.events == nil {
 		return
 	}
-	o.summary.State = state
+	o.summary.State, o.summary.Seq = state, o.events.Seq()
 	o.w.board.last(ctx, o.summary)
 }

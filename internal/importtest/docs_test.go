@@ -60,7 +60,7 @@ func TestProtocolExamplesAreTheWire(t *testing.T) {
 			t.Errorf("written again:\n%s\nwant\n%s", got, line)
 		}
 	}
-	for _, kind := range []string{"input", "abort", "queue", "approve", "blob"} {
+	for _, kind := range []string{"input", "abort", "queue", "approve", "blob", "checkpoint"} {
 		for _, line := range fenced(t, doc, kind) {
 			if !json.Valid([]byte(line)) {
 				t.Errorf("no JSON: %s", line)

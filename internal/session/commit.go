@@ -45,6 +45,11 @@ func (l *Log) write() {
 		}
 		l.mu.Lock()
 		l.acked += uint64(seg.events)
+		if !seg.ephemeral {
+			at := mark{stream: l.tail.stream, seq: l.tail.seq, time: time.Now()}
+			seg.says.consumes = len(seg.inputs) > 0
+			l.memory.durable(at, seg.says)
+		}
 		l.bytes -= len(seg.buf)
 		if len(l.queue) == 0 {
 			l.queue = nil
@@ -100,7 +105,7 @@ func (l *Log) commit(seg *segment, trace string) error {
 		return err
 	}
 	next.stream = stored
-	if seg.settles {
+	if seg.says.settles {
 		next.settled = stored
 	}
 	l.tail = next
@@ -138,8 +143,8 @@ func (l *Log) message(seg *segment, next *tail, data []byte, trace string) (*nat
 func (l *Log) settle(ctx context.Context, next *tail) (stored uint64, err error) {
 	m, err := l.store.last(ctx, l.store.names.EventsStream(), l.subject)
 	if errors.Is(err, errNotFound) {
-		if l.tail.seq == 0 {
-			return 0, nil // nothing was ever written, nor is now
+		if l.tail.stream == 0 {
+			return 0, nil // nothing was there, nor is now
 		}
 		return 0, fmt.Errorf("%w: the log of session %s is gone", ErrFenced, l.session)
 	}

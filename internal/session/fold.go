@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,7 +59,8 @@ type State struct {
 	// while a run was open.
 	Released bool
 
-	turn int // of the open or last run, from 1
+	turn   int // of the open or last run, from 1
+	memory memory
 }
 
 func newState() *State {
@@ -181,8 +183,16 @@ func (s *Store) Fold(ctx context.Context, session string) (*State, error) {
 	if _, err := subjects.ParseSession(session); err != nil {
 		return nil, err
 	}
-	st := newState()
-	f := folder{state: st}
+	st, err := s.fold(ctx, session)
+	if errors.Is(err, ErrBroken) {
+		// Retention may have taken the log's head while it was read.
+		st, err = s.fold(ctx, session)
+	}
+	return st, err
+}
+
+func (s *Store) fold(ctx context.Context, session string) (*State, error) {
+	f := folder{state: newState()}
 	for rec, err := range s.raw(ctx, session) {
 		if err != nil {
 			return nil, err
@@ -191,7 +201,7 @@ func (s *Store) Fold(ctx context.Context, session string) (*State, error) {
 			return nil, err
 		}
 	}
-	return st, nil
+	return f.state, nil
 }
 
 // folder applies records to a state.
@@ -220,6 +230,27 @@ func (f *folder) apply(rec *Record) error {
 		}
 	}
 	st.take(rec.StreamSeq, rec.Events, rec.Inputs...)
+	return f.remember(rec)
+}
+
+// remember notes what retention has to know of a record, and takes what a
+// checkpoint says.
+func (f *folder) remember(rec *Record) error {
+	if rec.Sub > 0 {
+		return nil
+	}
+	found := says{consumes: len(rec.Inputs) > 0}
+	for _, ev := range rec.Events {
+		found.event(ev)
+		other, ok := ev.(*loop.UnknownEvent)
+		if !ok || other.Type != checkpointType {
+			continue
+		}
+		if err := f.state.recall(other.Raw); err != nil {
+			return fmt.Errorf("%w: session %s, stream sequence %d: %w", ErrBroken, rec.Session, rec.StreamSeq, err)
+		}
+	}
+	f.state.memory.durable(mark{stream: rec.StreamSeq, seq: rec.Seq, time: rec.Time}, found)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nuid"
 
@@ -29,7 +30,7 @@ type segment struct {
 	buf       []byte
 	events    int
 	ephemeral bool
-	settles   bool // holds agent_settled
+	says      says
 	inputs    []InputRef
 	blob      string // type of the only event, whose line is over the limit
 	pack      pack   // its last line, if that takes further deltas
@@ -63,7 +64,9 @@ type Log struct {
 	changed     chan struct{} // closed at progress if someone waits
 	traceParent string
 	state       *State // its cursors and ids; the writer has its tail
-	tail        tail   // only the writer touches it while writing
+	memory      memory
+	tail        tail      // only the writer touches it while writing
+	looked      time.Time // when Retain last asked for the stream's room
 }
 
 // tail is what the log knows of its subject's last record.
@@ -83,11 +86,14 @@ func (s *Store) OpenLog(ctx context.Context, session string, st *State, worker s
 	if _, err := subjects.ParseSession(session); err != nil {
 		return nil, err
 	}
+	if st.TailSeq == 0 {
+		s.goOn(ctx, session, st)
+	}
 	nonce := nuid.Next()
 	l := &Log{
 		store: s, session: session, subject: s.names.Events(session),
 		epoch: Epoch{N: st.Epoch.N + 1, Nonce: nonce[len(nonce)-12:]},
-		limit: s.limit(), done: make(chan struct{}), state: st,
+		limit: s.limit(), done: make(chan struct{}), state: st, memory: st.memory,
 		tail: tail{stream: st.TailSeq, seq: st.Seq, sub: st.Sub, epoch: st.Epoch, settled: st.Settled},
 	}
 	// The log outlives the call that opens it, and ends by Close.
@@ -209,8 +215,7 @@ func (l *Log) put(ev loop.Event, inputs []InputRef) {
 	if len(seg.buf) > l.limit {
 		seg.blob = ev.EventType()
 	}
-	_, settles := ev.(*loop.AgentSettled)
-	seg.settles = seg.settles || settles
+	seg.says.event(ev)
 	seg.inputs = append(seg.inputs, inputs...)
 	seg.events++
 	l.appended++

@@ -169,18 +169,28 @@ func (s *Store) known(ctx context.Context, session string) error {
 }
 
 // tellGone yields the hole of a log without any record that had some: its
-// summary has an epoch, which comes with the first record. The hole ends where
-// the stream ended before it was seen that the log is empty.
+// summary has an epoch, which comes with the first record, or the reader has a
+// place in it. The hole ends where the stream ended before it was seen that the
+// log is empty.
 func (s *Store) tellGone(ctx context.Context, session string, from From, yield func(*Record, error) bool) (told, more bool) {
-	sum, err := s.summary(ctx, session)
-	if err != nil || sum.Epoch == "" || from.Now || from.Time.After(sum.Updated) {
-		return false, true // derived data: without it nothing can be told
+	if from.Now {
+		return false, true
+	}
+	gap := &Gap{From: max(from.Seq, 1)}
+	// Derived data: without it only a reader who was here before is told.
+	switch sum, err := s.summary(ctx, session); {
+	case err == nil && sum.Epoch != "" && !from.Time.After(sum.Updated):
+		if from.Seq <= 1 {
+			gap.Records = sum.Seq
+		}
+	case from.Seq <= 1:
+		return false, true
 	}
 	stream, err := s.stream(ctx, s.names.EventsStream())
 	if err != nil {
 		return false, true
 	}
-	gap := &Gap{From: max(from.Seq, 1), To: stream.CachedInfo().State.LastSeq}
+	gap.To = stream.CachedInfo().State.LastSeq
 	if _, err := s.last(ctx, s.names.EventsStream(), s.names.Events(session)); !errors.Is(err, errNotFound) || gap.To < gap.From {
 		return false, true // it begins again right now
 	}
@@ -229,8 +239,14 @@ func (at *place) step(rec *Record) (gap *Gap) {
 	if rec.Sub > 0 && want > 0 {
 		want-- // it carries the number of the durable record before it
 	}
-	if at.expect > 0 && rec.Seq > want {
+	switch {
+	case at.expect == 0:
+	case rec.Seq > want:
 		gap = &Gap{From: at.next, To: rec.StreamSeq - 1, Records: rec.Seq - want}
+	case rec.Seq < want: // the log was lost as a whole, and began again
+		gap = &Gap{From: at.next, To: rec.StreamSeq - 1}
+	}
+	if gap != nil {
 		if gap.To < gap.From {
 			gap.From = gap.To
 		}

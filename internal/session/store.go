@@ -45,8 +45,11 @@ type Options struct {
 	EphemeralTTL time.Duration
 	// MaxInputBytes refuses larger inputs; 0 means DefaultMaxInputBytes.
 	MaxInputBytes int
-	// Ensure says how Claims and Ringer re-create what a stranger deleted;
-	// nil means the defaults.
+	// SessionRecords is how many durable records Log.Retain leaves of a session;
+	// 0 keeps them all.
+	SessionRecords uint64
+	// Ensure says how Claims and Ringer re-create what a stranger deleted, and
+	// which limits Log.Retain has to expect; nil means the defaults.
 	Ensure *subjects.EnsureOptions
 	Logger *slog.Logger // nil discards
 }

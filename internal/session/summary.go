@@ -26,6 +26,7 @@ type Summary struct {
 	State   string       `json:"state"` // "running", "waiting" or "idle"
 	Worker  string       `json:"worker,omitempty"`
 	Epoch   string       `json:"epoch,omitempty"`
+	Seq     uint64       `json:"seq,omitempty"` // Pi-Seq of the log's last durable record
 	Agent   string       `json:"agent,omitempty"`
 	Model   string       `json:"model,omitempty"`
 	Parent  string       `json:"parent,omitempty"`  // "session/run" that the open or last run is below

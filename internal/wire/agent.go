@@ -66,7 +66,7 @@ func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
 	return worker.Config{
 		NATS: nc, Names: Names(a.cfg), ID: w.ID, Version: version,
 		Sessions: w.Sessions, Agent: a.Agent, Left: a.left, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
-		MaxAttempts: w.MaxAttempts, EphemeralTTL: ttl,
+		MaxAttempts: w.MaxAttempts, EphemeralTTL: ttl, SessionRecords: uint64(a.cfg.Retention.SessionRecords),
 		Ensure: EnsureOptions(a.cfg), Logger: a.log, Secrets: a.secrets(),
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
@@ -48,8 +49,10 @@ type InputOptions struct {
 	ThinkingLevel string // minimal, low, medium, high, xhigh
 	// Interrupt, of a steer, keeps the calls of the turn that have not begun
 	// from starting; otherwise it is delivered behind them all.
-	Interrupt   bool
-	TraceParent string // W3C trace context
+	Interrupt bool
+	// TraceParent is the W3C trace context; "" takes the one of the ctx, if it
+	// has a span of OpenTelemetry.
+	TraceParent string
 	// Parent, of a prompt, is the run that it is sent from: what ends that run
 	// by an abort or a limit ends this one as well. nil takes the run of the
 	// tool call that ctx belongs to, and is none outside of tools; a pointer to
@@ -215,6 +218,11 @@ func (c *Client) publish(ctx context.Context, id string, kind Kind, msg *loop.Us
 func (c *Client) send(ctx context.Context, id string, kind Kind, in *session.Input) (*Receipt, error) {
 	if _, err := subjects.ParseSession(id); err != nil {
 		return nil, err
+	}
+	if in.TraceParent == "" {
+		carrier := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, carrier)
+		in.TraceParent = carrier[subjects.HeaderTraceParent]
 	}
 	var after uint64
 	if in.ID == "" {

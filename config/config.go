@@ -18,6 +18,8 @@ type Config struct {
 	MaxInputBytes Bytes
 	MCP           MCPServers
 	Log           Log
+	HTTP          HTTP
+	Trace         Trace
 
 	settings []Setting
 	file     string
@@ -78,6 +80,17 @@ type Retention struct {
 type Log struct {
 	Level  string // "debug", "info", "warn", "error"
 	Format string // "text", "json"
+}
+
+// HTTP says where a worker listens; "" opens no port.
+type HTTP struct {
+	Listen      string // metrics and health
+	DebugListen string // profiles and the log's level; a loopback address
+}
+
+// Trace says what spans hold.
+type Trace struct {
+	Content bool // messages, arguments and results
 }
 
 // Bytes is a size. In files and variables it may have a unit: KB, MB, GB are

@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -109,6 +111,11 @@ var keys = []key[Config]{
 		check: oneOf("debug", "info", "warn", "error")},
 	{name: "log.format", def: "text", flag: "log-format", scope: ForWorker, doc: "form of the log on stderr", field: func(c *Config) any { return &c.Log.Format },
 		check: oneOf("text", "json")},
+	{name: "http.listen", flag: "http", scope: ForWorker, doc: "address of /metrics, /healthz and /readyz, such as :8080; none: no port is opened", field: func(c *Config) any { return &c.HTTP.Listen },
+		check: address(false)},
+	{name: "http.debug_listen", flag: "http-debug", scope: ForWorker, doc: "loopback address of /debug/pprof and /log/level, such as 127.0.0.1:6060; none: no port is opened", field: func(c *Config) any { return &c.HTTP.DebugListen },
+		check: address(true)},
+	{name: "trace.content", def: "false", doc: "messages, arguments and results in OpenTelemetry spans; where spans go is said by the standard OTEL_… variables", field: func(c *Config) any { return &c.Trace.Content }},
 }
 
 // profileKeys are relative to "defaults." and "agents.<name>.".
@@ -235,6 +242,29 @@ func each(item check) check {
 func matches(pattern, allowed string) check {
 	re := regexp.MustCompile(`^(?:` + pattern + `)$`)
 	return check{allowed, func(v any) bool { s, ok := v.(string); return ok && re.MatchString(s) }}
+}
+
+// address allows "" and host:port; with loopback only a host that nobody else
+// reaches.
+func address(loopback bool) check {
+	allowed := "host:port, or :port for all addresses"
+	if loopback {
+		allowed = "host:port with a loopback host, such as 127.0.0.1:6060"
+	}
+	return check{allowed, func(v any) bool {
+		s, ok := v.(string)
+		if s == "" || !ok {
+			return ok
+		}
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return false
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return false
+		}
+		return !loopback || host == "localhost" || net.ParseIP(host).IsLoopback()
+	}}
 }
 
 func notEmpty() check {

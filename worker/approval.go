@@ -283,7 +283,7 @@ func (r *run) approval(ctx context.Context, call loop.Call) (*loop.ApprovalAnswe
 	}()
 	r.o.inbox.stale()
 	if err := r.desk.take(ctx); err != nil && ctx.Err() == nil {
-		r.o.log.Warn("reading answers", "error", err)
+		r.log.Warn("reading answers", "error", err)
 	}
 	var deadline <-chan time.Time
 	if at := p.request.Deadline; at != 0 {

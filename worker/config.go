@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
@@ -68,6 +70,13 @@ type Config struct {
 	// Secrets never appear in events: their values are replaced in tool
 	// results and error texts. Values under 6 bytes are ignored.
 	Secrets []string
+	// Hooks are told what the worker does, for metrics.
+	Hooks Hooks
+	// Tracer opens spans, nil none: from the publisher's trace context on, one
+	// for the claim, the run, each turn, request to the model and tool call.
+	Tracer trace.Tracer
+	// TraceContent puts messages, arguments and results into the spans.
+	TraceContent bool
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -142,6 +151,9 @@ func (c *Config) setDefaults() error {
 	if c.WaitingEvery <= 0 {
 		c.WaitingEvery = 15 * time.Second
 	}
+	if c.Tracer == nil {
+		c.Tracer = noop.NewTracerProvider().Tracer("")
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -170,5 +182,7 @@ func (c *Config) storeOptions() *session.Options {
 	if ensure == nil {
 		ensure = &subjects.EnsureOptions{AckWait: c.AckWait}
 	}
-	return &session.Options{EphemeralTTL: c.EphemeralTTL, SessionRecords: c.SessionRecords, Ensure: ensure, Logger: c.Logger}
+	return &session.Options{
+		EphemeralTTL: c.EphemeralTTL, SessionRecords: c.SessionRecords, Ensure: ensure, Hooks: c.Hooks.Log, Logger: c.Logger,
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pi-worker/pi-worker/internal/session"
@@ -25,6 +26,8 @@ type owner struct {
 	// aborts has a token when an abort may have come.
 	aborts chan struct{}
 	done   chan struct{}
+	// written is events once it is open, for others than the run.
+	written atomic.Pointer[session.Log]
 
 	// What follows is set by serve, and used by the goroutine of the run.
 	ctx        context.Context // ends when the session is no longer ours
@@ -39,6 +42,10 @@ type owner struct {
 	// obeyed is the last abort that ended a run.
 	obeyed  uint64
 	summary session.Summary
+	// agentName is that of the run, for hooks; claimed is when the bell came,
+	// zero after the first run.
+	agentName string
+	claimed   time.Time
 }
 
 func newOwner(w *Worker, c *session.Claim, stopping <-chan struct{}) *owner {
@@ -46,7 +53,8 @@ func newOwner(w *Worker, c *session.Claim, stopping <-chan struct{}) *owner {
 		w: w, session: c.Session(), claim: c, stopping: stopping,
 		log:    w.log.With("session", c.Session()),
 		aborts: make(chan struct{}, 1), done: make(chan struct{}),
-		summary: session.Summary{Session: c.Session(), Worker: w.cfg.ID},
+		summary:   session.Summary{Session: c.Session(), Worker: w.cfg.ID},
+		agentName: UnknownAgent, claimed: time.Now(),
 	}
 }
 
@@ -79,6 +87,7 @@ func (o *owner) serve(ctx context.Context) error {
 	if o.events, err = o.w.store.OpenLog(ctx, o.session, st, o.w.cfg.ID, lost(st, open)...); err != nil {
 		return o.cause(fmt.Errorf("claiming the log: %w", err))
 	}
+	o.written.Store(o.events)
 	o.log = o.log.With("epoch", o.events.Epoch().String())
 	o.summary.Epoch = o.events.Epoch().String()
 	o.recall(ctx, st)
@@ -244,6 +253,7 @@ func (o *owner) append(evs []loop.Event, inputs ...*session.Input) error {
 		return err
 	}
 	o.inbox.spent(inputs...)
+	o.w.cfg.Hooks.appended(o.agentName, evs)
 	for _, ev := range evs {
 		if err := o.apply(ev); err != nil {
 			return err
@@ -297,6 +307,7 @@ func (o *owner) deadLetter(in *session.Input, reason string, attempts int, cause
 	if err := o.w.store.DeadLetter(o.ctx, in, reason, attempts, text); err != nil {
 		return fmt.Errorf("writing the dead letter: %w", err)
 	}
+	call(o.w.cfg.Hooks.DeadLettered, reason)
 	evs := []loop.Event{returned(in, "dead_letter")}
 	if settle && in.Ref.Kind.HasMessage() {
 		evs = append(evs, &loop.AgentSettled{

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -46,6 +48,11 @@ type run struct {
 	held []loop.Event
 	last *loop.AssistantMessage
 	end  *loop.AgentEnd // held back, to be one record with agent_settled
+	// settled is how it ended, "" while it is open.
+	settled loop.Outcome
+	begun   time.Time
+	spans   spans
+	log     *slog.Logger // has the run's sequence, and its trace
 
 	mu    sync.Mutex // guards abort
 	abort *session.Input
@@ -90,10 +97,13 @@ func (o *owner) newRun(agent *Agent, prompt session.InputRef, attempts int, open
 		inputs: map[loop.Message]*session.Input{},
 		polled: map[subjects.Kind]uint64{},
 		turn:   -1,
+		begun:  time.Now(),
+		log:    o.log.With("run", prompt.Seq),
 	}
 	if open != nil {
 		r.turn = open.Turn
 	}
+	o.agentName = cmp.Or(agent.Name, "default")
 	o.summary.Agent, o.summary.Model, o.summary.Parent = agent.Name, agent.Model.Info().ID, kin.parent()
 	o.summary.Started = time.Now()
 	return r
@@ -128,8 +138,8 @@ func (o *owner) prompt(in *session.Input) error {
 		})
 	}
 	o.fresh = false
-	o.events.SetTraceParent(in.TraceParent)
 	r := o.newRun(agent, in.Ref, 1, nil, kin)
+	r.begin(in.TraceParent)
 	r.inputs[in.Message] = in
 	r.polled[in.Ref.Kind] = in.Ref.Seq
 	history := o.transcript.Context()
@@ -139,13 +149,20 @@ func (o *owner) prompt(in *session.Input) error {
 }
 
 // drive puts what the loop says into the log, and settles.
-func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Event, error]) error {
+func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Event, error]) (err error) {
 	o := r.o
+	hooks := &o.w.cfg.Hooks
+	call(hooks.RunStarted, o.agentName)
+	defer func() {
+		hooks.runEnded(o.agentName, r.settled, time.Since(r.begun))
+		r.spans.endRun(r, err)
+		o.agentName = UnknownAgent
+	}()
 	defer r.close()
 	if err := o.slot.resume(o.ctx); err != nil {
 		return err
 	}
-	r.ctx, r.cancel = context.WithCancelCause(o.ctx)
+	r.ctx, r.cancel = context.WithCancelCause(r.spans.with(o.ctx))
 	defer r.cancel(nil)
 	r.wall = newWallClock(r.agent.Limits.WallTime, func() { r.cancel(errWallTime) })
 	defer r.wall.stop()
@@ -184,7 +201,7 @@ func (r *run) close() {
 		return
 	}
 	if err := r.agent.Close(); err != nil {
-		r.o.log.Warn("closing the agent", "error", err)
+		r.log.Warn("closing the agent", "error", err)
 	}
 }
 
@@ -223,6 +240,7 @@ func (r *run) saw(ev loop.Event) error {
 		return r.hold(ev)
 	case *loop.TurnStart:
 		r.turn++
+		r.spans.startTurn(r)
 		r.show()
 		if len(r.held) > 0 { // agent_start
 			return r.hold(ev)
@@ -244,6 +262,10 @@ func (r *run) saw(ev loop.Event) error {
 		r.meter.spent(ev.Usage)
 	case *loop.ToolExecutionStart, *loop.ToolExecutionEnd:
 		r.show()
+	case *loop.TurnEnd:
+		r.spans.endTurn()
+	case *loop.AutoRetryStart:
+		r.spans.retry(ev)
 	case *loop.AgentEnd:
 		r.end = ev
 		return nil
@@ -264,6 +286,7 @@ func (r *run) append(ev loop.Event, inputs ...*session.Input) error {
 		if err := r.o.events.Append(r.o.ctx, ev); err != nil {
 			return err
 		}
+		r.o.w.cfg.Hooks.appendedOne(r.o.agentName, ev)
 		return r.o.apply(ev)
 	}
 	evs := append(r.held, ev)
@@ -275,9 +298,9 @@ func (r *run) append(ev loop.Event, inputs ...*session.Input) error {
 func (r *run) config() *loop.Config {
 	a := r.agent
 	return &loop.Config{
-		Model:         &guardedModel{Model: a.Model, barrier: r.barrier, heard: r.o.inbox.stale, mask: r.mask},
+		Model:         &guardedModel{Model: &observedModel{a.Model, r}, barrier: r.barrier, heard: r.o.inbox.stale, mask: r.mask},
 		SystemPrompt:  a.SystemPrompt,
-		Tools:         guardTools(r.needApproval(a.Tools), r.barrier, r.o.inbox.stale, r.mask),
+		Tools:         guardTools(r.needApproval(r.observeTools(a.Tools)), r.barrier, r.o.inbox.stale, r.mask),
 		ToolExecution: a.ToolExecution,
 		Options:       a.Options,
 		Retry:         a.Retry,
@@ -316,7 +339,7 @@ func (r *run) poll(kind subjects.Kind, mode QueueMode) func(context.Context) ([]
 				break
 			}
 			if err != nil {
-				r.o.log.Warn("polling the inbox", "kind", kind, "error", err)
+				r.log.Warn("polling the inbox", "kind", kind, "error", err)
 				break
 			}
 			msgs = append(msgs, in.Message)

@@ -99,7 +99,8 @@ func (o *owner) settle(r *run, outcome loop.Outcome, text string, evs []loop.Eve
 	if err := o.barrier(o.ctx); err != nil {
 		return err
 	}
-	o.log.Info("run settled", "run", r.prompt.Seq, "outcome", outcome, "attempts", r.attempts, "error", text)
+	r.settled = outcome
+	r.log.Info("run settled", "outcome", outcome, "attempts", r.attempts, "error", text)
 	total := o.transcript.Usage()
 	o.summary.Outcome, o.summary.Tool, o.summary.Turn = outcome, "", 0
 	o.summary.Tokens, o.summary.Cost, o.summary.Started = total.TotalTokens, total.Cost.Total, time.Time{}
@@ -134,16 +135,19 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 	case refused(err):
 		return o.giveUp(prompt, open, st.Attempts, refusal(err), err)
 	case err != nil:
-		r := &run{o: o, prompt: prompt, attempts: attempts, meter: newMeter(Limits{}, open)}
+		r := &run{o: o, prompt: prompt, attempts: attempts, meter: newMeter(Limits{}, open), log: o.log.With("run", prompt.Seq)}
 		return o.settle(r, loop.OutcomeFailed, newMasker(o.w.cfg.Secrets).text(err.Error()), closing(open), nil)
 	}
 	r := o.newRun(agent, prompt, attempts, open, kin)
+	r.begin(st.TraceParent)
 	evs := []loop.Event{&loop.RunResumed{Attempt: attempts, Reason: "worker " + st.Worker + " is gone"}}
 	if err := o.append(evs); err != nil {
+		r.spans.endRun(r, err)
 		r.close()
 		return err
 	}
-	o.log.Info("run resumed", "run", prompt.Seq, "attempt", attempts, "former", st.Worker)
+	r.log.Info("run resumed", "attempt", attempts, "former", st.Worker)
+	call(o.w.cfg.Hooks.TakenOver, o.agentName)
 	r.last = open.LastAssistant
 	if open.Assistant != nil {
 		r.last = open.Assistant
@@ -173,7 +177,8 @@ func (o *owner) giveUp(prompt session.InputRef, open *loop.OpenRun, attempts int
 	if err := o.w.store.DeadLetter(o.ctx, in, reason, attempts, text); err != nil {
 		return fmt.Errorf("writing the dead letter: %w", err)
 	}
-	r := &run{o: o, prompt: prompt, attempts: attempts, meter: newMeter(Limits{}, open)}
+	call(o.w.cfg.Hooks.DeadLettered, reason)
+	r := &run{o: o, prompt: prompt, attempts: attempts, meter: newMeter(Limits{}, open), log: o.log.With("run", prompt.Seq)}
 	return o.settle(r, loop.OutcomeDeadLetter, text, closing(open), nil)
 }
 

@@ -73,6 +73,28 @@ func (w *Worker) Sessions() int {
 	return len(w.owners)
 }
 
+// Depth is what waits for workers and what is worked on, in the whole fleet.
+type Depth = session.Depth
+
+// Depth asks the broker.
+func (w *Worker) Depth(ctx context.Context) (*Depth, error) { return w.store.Depth(ctx) }
+
+// Slots says how many sessions may be at work at once.
+func (w *Worker) Slots() int { return w.cfg.Sessions }
+
+// Buffered is how many bytes of all logs wait for the broker's
+// acknowledgement.
+func (w *Worker) Buffered() (bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.owners {
+		if log := o.written.Load(); log != nil {
+			bytes += log.Buffered()
+		}
+	}
+	return bytes
+}
+
 // Run claims and runs until ctx ends, then hands over what is left: it returns
 // nil once no session is owned any more. It returns an error, after handing
 // over, if the connection was closed. It may be called once.
@@ -177,7 +199,9 @@ func (w *Worker) own(work context.Context, stopping <-chan struct{}, c *session.
 	}
 	ctx, cancel := c.Context(work)
 	defer cancel()
+	w.cfg.Hooks.claimed()
 	err := o.serve(ctx)
+	call(w.cfg.Hooks.ClaimEnded, whyEnded(err, o.events != nil))
 	if w.cfg.Left != nil {
 		// Before the bell is given back: this worker may be the next owner.
 		w.cfg.Left(o.session)

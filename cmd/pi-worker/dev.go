@@ -45,7 +45,7 @@ one kills, and leaves it.`,
 			if port < 0 || port > maxPort {
 				return usageError{fmt.Errorf("--port %d is no port: 0 to %d", port, maxPort)}
 			}
-			log := wire.Logger(cfg.Log, errOut)
+			log, level := wire.LeveledLogger(cfg.Log, errOut)
 			srv, err := startServer(dir, port, cmd.Flags().Changed("port"), log)
 			if err != nil {
 				return err
@@ -68,7 +68,7 @@ one kills, and leaves it.`,
 				return err
 			}
 			greet(out, srv.ClientURL(), dir, model)
-			return work(cmd.Context(), nc, cfg, log)
+			return work(cmd.Context(), nc, cfg, log, level)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder of JetStream's files (default a temporary one, removed at the end)")

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pi-worker/pi-worker/config"
+	"github.com/pi-worker/pi-worker/internal/metrics"
+	"github.com/pi-worker/pi-worker/internal/otlp"
 	"github.com/pi-worker/pi-worker/internal/wire"
 	"github.com/pi-worker/pi-worker/worker"
 )
@@ -25,7 +27,7 @@ func runCommand(errOut io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			log := wire.Logger(cfg.Log, errOut)
+			log, level := wire.LeveledLogger(cfg.Log, errOut)
 			nc, err := wire.Connect(cfg.NATS, "pi-worker", log)
 			if err != nil {
 				return err
@@ -34,7 +36,7 @@ func runCommand(errOut io.Writer) *cobra.Command {
 			if err := wire.Ensure(cmd.Context(), nc, cfg, force); err != nil {
 				return err
 			}
-			return work(cmd.Context(), nc, cfg, log)
+			return work(cmd.Context(), nc, cfg, log, level)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "change streams that exist with another configuration")
@@ -43,16 +45,45 @@ func runCommand(errOut io.Writer) *cobra.Command {
 
 // work runs a worker until ctx ends and its sessions are finished or handed
 // over.
-func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, log *slog.Logger) (err error) {
+func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (err error) {
 	agents := wire.NewAgents(cfg, log)
 	defer func() { err = errors.Join(err, agents.Close()) }()
+	tracer, endTraces, err := otlp.Start(ctx, "pi-worker", version(), log)
+	if err != nil {
+		return usageError{err}
+	}
+	defer endTraces()
+
+	counts := metrics.New(version())
+	fit := &fitness{nc: nc, disk: agents.Disk, ended: ctx}
+	listening := &listeners{log: log}
+	defer func() { err = errors.Join(err, listening.Close()) }()
+	// Before the worker is there: whoever asks meanwhile is told that it starts.
+	if err := listening.listenAll(cfg.HTTP, health(fit.Check, counts.Handler()), debugging(level, log)); err != nil {
+		return err
+	}
+
 	if err := agents.Start(ctx, nc); err != nil {
 		return err
 	}
-	w, err := worker.New(ctx, agents.Worker(nc, version()))
+	wcfg := agents.Worker(nc, version())
+	wcfg.Tracer = tracer
+	if cfg.HTTP.Listen != "" {
+		wcfg.Hooks = counts.Hooks()
+		nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrSlowConsumer) {
+				counts.SlowConsumer()
+			}
+			log.Warn("NATS", "error", err)
+		})
+	}
+	w, err := worker.New(ctx, wcfg)
 	if err != nil {
 		return err
 	}
+	counts.Watch(metrics.Sources{Worker: w, NATS: nc, Ready: fit.Check})
+	ready := w.Ready
+	fit.worker.Store(&ready)
 	log.Info("worker ready", "worker", w.ID(), "nats", nc.ConnectedUrlRedacted(), "sessions", cfg.Worker.Sessions)
 	err = w.Run(ctx)
 	log.Info("worker ended", "worker", w.ID())

@@ -30,6 +30,19 @@ const (
 	moby       = "github.com/moby/moby"
 	mcpSDK     = "github.com/modelcontextprotocol/go-sdk"
 	runewidth  = "github.com/mattn/go-runewidth"
+	prometheus = "github.com/prometheus/client_golang"
+	otel       = "go.opentelemetry.io/otel"
+	otelProto  = "go.opentelemetry.io/proto/otlp"
+	protobuf   = "google.golang.org/protobuf"
+)
+
+// otelAPI is what spans are made with; the SDK is the command's.
+var otelAPI = []string{
+	otel + "/attribute", otel + "/codes", otel + "/propagation", otel + "/semconv", otel + "/trace",
+}
+
+const (
+	grpc = "google.golang.org/grpc"
 )
 
 // table is the one direction in which imports run. A new folder needs a line
@@ -50,8 +63,12 @@ var table = map[string]rule{
 	"tools/mcptool":  {ours: []string{"loop"}, theirs: []string{mcpSDK, nuid}},
 
 	"internal/session": {ours: []string{"subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
-	"worker":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
-	"client":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
+	"worker":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: append([]string{natsGo, nuid, xsync}, otelAPI...)},
+	"client":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: append([]string{natsGo, nuid, xsync}, otelAPI...)},
+
+	// What a worker tells of itself: hooks become metrics, spans leave the process.
+	"internal/metrics": {ours: []string{"worker", "loop"}, theirs: []string{natsGo, prometheus}},
+	"internal/otlp":    {theirs: []string{otel, otelProto, protobuf}},
 
 	"internal/natsd":      {theirs: []string{natsServer, natsGo}},
 	"internal/natstest":   {ours: []string{"internal/natsd"}, theirs: []string{natsServer, natsGo}},
@@ -79,7 +96,7 @@ var table = map[string]rule{
 	},
 	// dev without a model runs a scripted one.
 	"cmd/pi-worker": {
-		ours:   []string{"internal/wire", "worker", "loop", "loop/openai", "tools", "tools/natstool", "subjects", "config", "internal/natsd", "internal/session", "loop/looptest"},
+		ours:   []string{"internal/wire", "internal/metrics", "internal/otlp", "worker", "loop", "loop/openai", "tools", "tools/natstool", "subjects", "config", "internal/natsd", "internal/session", "loop/looptest"},
 		theirs: []string{natsGo, nuid, cobra, pflag},
 	},
 	// demo and dev wire what pi-worker wires, and a scripted model.
@@ -96,5 +113,6 @@ var testsMay = rule{
 	theirs: []string{
 		"go.uber.org/goleak", "pgregory.net/rapid", "github.com/google/go-cmp",
 		natsGo, natsServer, nkeys, "github.com/nats-io/jwt/v2", schema, gjson, openaiGo, pflag, cobra, yaml,
+		otel, otelProto, protobuf, grpc, prometheus,
 	},
 }

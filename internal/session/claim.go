@@ -207,6 +207,7 @@ func (c *Claim) beat(ctx context.Context) {
 		}
 		if c.age() >= c.ackWait {
 			c.cancel(ErrLeaseLost)
+			c.store.opts.Hooks.leaseLost()
 			// Should the bell itself be gone, the session must not stay
 			// without one; if it hangs, this changes nothing.
 			if err := c.store.Ring(c.session); err != nil {

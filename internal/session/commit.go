@@ -38,7 +38,9 @@ func (l *Log) write() {
 		trace := l.traceParent
 		l.mu.Unlock()
 
+		begun := time.Now()
 		err := l.commit(seg, trace)
+		l.store.opts.Hooks.committed(seg, time.Since(begun), err)
 		if err != nil {
 			l.fail(err)
 			continue
@@ -218,6 +220,7 @@ func (l *Log) retry(patience time.Duration, f func(context.Context) error) error
 			pause *= 2
 			continue // settle at once
 		}
+		l.store.opts.Hooks.retried()
 		l.store.log.Warn("appending", "session", l.session, "epoch", l.epoch.String(), "error", err)
 		select {
 		case <-time.After(pause):

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,8 @@ type State struct {
 	// Released says that the last owner gave the session back in good order
 	// while a run was open.
 	Released bool
+	// TraceParent is the W3C trace context of the open run, "" unknown.
+	TraceParent string
 
 	turn   int // of the open or last run, from 1
 	memory memory
@@ -222,12 +225,16 @@ func (f *folder) apply(rec *Record) error {
 	if err := f.check(rec); err != nil {
 		return err
 	}
+	before := st.TraceParent
 	st.TailSeq, st.Seq, st.Sub, st.Epoch, st.Time = rec.StreamSeq, rec.Seq, rec.Sub, rec.Epoch, rec.Time
 	for _, ev := range rec.Events {
 		f.event(rec, ev)
 		if err := st.Transcript.Apply(ev); err != nil {
 			return fmt.Errorf("%w: session %s, stream sequence %d: %w", ErrBroken, rec.Session, rec.StreamSeq, err)
 		}
+	}
+	if st.TraceParent = ""; f.open {
+		st.TraceParent = cmp.Or(rec.TraceParent, before)
 	}
 	st.take(rec.StreamSeq, rec.Events, rec.Inputs...)
 	return f.remember(rec)

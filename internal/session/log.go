@@ -125,6 +125,13 @@ func (l *Log) Err() error {
 	return l.err
 }
 
+// Buffered is how many bytes wait for the broker's acknowledgement.
+func (l *Log) Buffered() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
 // SetTraceParent gives the W3C trace context of the records that follow; ""
 // is none.
 func (l *Log) SetTraceParent(tp string) {
@@ -145,6 +152,9 @@ func (l *Log) Append(ctx context.Context, ev loop.Event, inputs ...InputRef) err
 // record of the last event.
 func (l *Log) AppendAll(ctx context.Context, evs []loop.Event, inputs ...InputRef) error {
 	l.mu.Lock()
+	if l.err == nil && l.bytes >= maxBuffer {
+		l.store.opts.Hooks.bufferFull()
+	}
 	for l.err == nil && l.bytes >= maxBuffer {
 		if err := l.wait(ctx); err != nil {
 			l.mu.Unlock()

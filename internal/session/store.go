@@ -51,6 +51,8 @@ type Options struct {
 	// Ensure says how Claims and Ringer re-create what a stranger deleted, and
 	// which limits Log.Retain has to expect; nil means the defaults.
 	Ensure *subjects.EnsureOptions
+	// Hooks are told what happens to the logs and leases.
+	Hooks  Hooks
 	Logger *slog.Logger // nil discards
 }
 

@@ -68,6 +68,7 @@ func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
 		Sessions: w.Sessions, Agent: a.Agent, Left: a.left, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
 		MaxAttempts: w.MaxAttempts, EphemeralTTL: ttl, SessionRecords: uint64(a.cfg.Retention.SessionRecords),
 		Ensure: EnsureOptions(a.cfg), Logger: a.log, Secrets: a.secrets(),
+		TraceContent: a.cfg.Trace.Content,
 	}
 }
 

@@ -127,13 +127,19 @@ func Ensure(ctx context.Context, nc *nats.Conn, cfg *config.Config, force bool) 
 
 // Logger writes to w as configured.
 func Logger(cfg config.Log, w io.Writer) *slog.Logger {
-	var level slog.Level
+	log, _ := LeveledLogger(cfg, w)
+	return log
+}
+
+// LeveledLogger is Logger, with the level to be changed while it is used.
+func LeveledLogger(cfg config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar) {
+	var level slog.LevelVar
 	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
-		level = slog.LevelInfo // Load has checked it
+		level.Set(slog.LevelInfo) // Load has checked it
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: &level}
 	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
+		return slog.New(slog.NewJSONHandler(w, opts)), &level
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return slog.New(slog.NewTextHandler(w, opts)), &level
 }

@@ -65,7 +65,7 @@ func (r *run) watchAborts(ctx context.Context) {
 			return
 		}
 		if err := r.desk.take(ctx); err != nil && ctx.Err() == nil {
-			r.o.log.Warn("reading answers", "error", err)
+			r.log.Warn("reading answers", "error", err)
 		}
 		wait := abortEvery
 		if r.family != nil {
@@ -92,7 +92,7 @@ func (r *run) changes(ctx context.Context) bool {
 			return true
 		case err != nil:
 			if ctx.Err() == nil {
-				r.o.log.Warn("changing the queue", "error", err)
+				r.log.Warn("changing the queue", "error", err)
 			}
 			return false
 		case !more:
@@ -106,7 +106,7 @@ func (r *run) changes(ctx context.Context) bool {
 func (r *run) lookAbove(ctx context.Context) *kinError {
 	end, err := r.family.look(ctx)
 	if err != nil && ctx.Err() == nil {
-		r.o.log.Warn("looking after the runs above", "run", r.prompt.Seq, "error", err)
+		r.log.Warn("looking after the runs above", "error", err)
 	}
 	return end
 }

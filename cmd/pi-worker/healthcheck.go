@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,9 +34,10 @@ func healthcheckCommand(out io.Writer) *cobra.Command {
 	return &cobra.Command{
 		Use:   "healthcheck",
 		Short: "End with 0 if the worker of this host is alive and its NATS answers",
-		Long: `Look for a recent sign of life of a worker on this host, or of the worker named
-by --id or PI_WORKER_ID. For container health checks: it needs no shell and no
-port, and it fails when the worker has lost its NATS.`,
+		Long: `Ask the worker's /readyz where http.listen is configured. Otherwise look for a
+recent sign of life of a worker on this host, or of the worker named by --id or
+PI_WORKER_ID. For container health checks: it needs no shell and no port, and it
+fails when the worker has lost its NATS.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(cmd)
@@ -42,6 +46,9 @@ port, and it fails when the worker has lost its NATS.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), healthTimeout)
 			defer cancel()
+			if cfg.HTTP.Listen != "" {
+				return askReady(ctx, out, cfg.HTTP.Listen)
+			}
 			nc, err := wire.Connect(cfg.NATS, "pi-worker healthcheck", slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err
@@ -63,6 +70,38 @@ port, and it fails when the worker has lost its NATS.`,
 			return nil
 		},
 	}
+}
+
+// askReady asks the worker that listens on addr of this host.
+func askReady(ctx context.Context, out io.Writer, addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return usageError{fmt.Errorf("http.listen: %w", err)}
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	url := "http://" + net.JoinHostPort(host, port) + "/readyz"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy: it is this host
+	resp, err := c.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnhealthy, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err != nil {
+		return fmt.Errorf("%w: reading the answer of %s: %w", errUnhealthy, url, err)
+	}
+	text := strings.ReplaceAll(strings.TrimSpace(string(body)), "\n", "; ")
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s", text)
+	}
+	fmt.Fprintln(out, text)
+	return nil
 }
 
 // findAlive gives the latest sign of life of the worker with that id, or, for

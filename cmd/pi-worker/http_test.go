@@ -157,6 +157,24 @@ func TestNotReadyWithoutTheConsumerAndReadyAgain(t *testing.T) {
 	t.Logf("ready again after %s", time.Since(begun))
 }
 
+func TestHealthcheckAsksReadyzWhereThereIsAPort(t *testing.T) {
+	plain(t)
+	env := natstest.Start(t, nil)
+	w := startRun(t, "--server", env.Server.ClientURL())
+	addr := strings.TrimPrefix(w.url, "http://")
+	eventually(t, func() bool {
+		code, out, _ := command(t, "healthcheck", "--http", addr)
+		return code == exitOK && out == "ok\n"
+	}, func() string { return "never healthy" })
+	sick := httptest.NewServer(health(func() error { return errors.New("disk: full") }, http.NotFoundHandler()))
+	defer sick.Close()
+	code, _, errOut := command(t, "healthcheck", "--http", sick.Listener.Addr().String())
+	if code != exitError {
+		t.Errorf("code %d, want %d", code, exitError)
+	}
+	oneSentence(t, errOut, "not ready: disk: full")
+}
+
 func TestReadinessNamesWhatIsNotFit(t *testing.T) {
 	env := natstest.Start(t, nil)
 	ended, end := context.WithCancel(t.Context())

@@ -1,15 +1,18 @@
 package nats_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pi-worker/pi-worker/client"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/subjects"
+	"github.com/pi-worker/pi-worker/worker"
 )
 
 // Each role does its own work, and the broker refuses none of it.
@@ -47,6 +50,33 @@ func TestEachRoleDoesItsWork(t *testing.T) {
 	}
 	if _, err := viewer.Sessions(t.Context()); err != nil {
 		t.Errorf("the viewer has no list: %v", err)
+	}
+}
+
+func TestWorkersReadTheQueueForTheirMetrics(t *testing.T) {
+	n := subjects.Names{}
+	boss := connect(t, start(t, "nats.conf"), "worker")
+	if err := subjects.Ensure(t.Context(), boss.js, n, nil); err != nil {
+		t.Fatal(err)
+	}
+	w, err := worker.New(t.Context(), worker.Config{
+		NATS: boss.nc, Agent: func(context.Context, worker.AgentRequest) (*worker.Agent, error) { return nil, worker.ErrUnknownAgent },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boss.js.Publish(t.Context(), n.Bell("s1"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := boss.js.CreateConsumer(t.Context(), n.EventsStream(), jetstream.ConsumerConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := w.Depth(t.Context())
+	if err != nil || d.Waiting != 1 || d.Oldest <= 0 || d.Readers != 1 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	if refused := boss.take(t); len(refused) > 0 {
+		t.Errorf("the broker refused:\n%s", strings.Join(refused, "\n"))
 	}
 }
 

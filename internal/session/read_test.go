@@ -39,7 +39,7 @@ func TestTailSeamNoGapNoRepeat(t *testing.T) {
 	b := start(t)
 	const events = 3000
 	l := b.open("s", "w")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	reader := func(from session.From) {
@@ -79,8 +79,19 @@ func TestTailSeamNoGapNoRepeat(t *testing.T) {
 			b.must(l.Flush(ctx))
 		}
 	}
-	b.append(l, &loop.AgentSettled{Outcome: loop.OutcomeCompleted})
-	wg.Wait()
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	// More than once: a reader of what comes now may only begin now.
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for open := true; open; {
+		b.append(l, &loop.AgentSettled{Outcome: loop.OutcomeCompleted})
+		select {
+		case <-ended:
+			open = false
+		case <-again.C:
+		}
+	}
 	b.close(l)
 }
 

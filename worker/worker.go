@@ -117,6 +117,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	side.Go(func() { w.ring(background) })
 	side.Go(func() { w.beat(background) })
 	side.Go(func() { w.board.run(background) })
+	side.Go(func() { w.sweep(background) })
 
 	stopping, stopSessions := context.WithCancel(ctx)
 	defer stopSessions()

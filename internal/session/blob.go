@@ -45,12 +45,13 @@ func parseBlob(data []byte) (blobRef, bool) {
 }
 
 // putBlob stores a payload of the session and gives the reference to publish.
-func (s *Store) putBlob(ctx context.Context, session, eventType string, data []byte) ([]byte, blobRef, error) {
+// mark begins the name's part behind the session.
+func (s *Store) putBlob(ctx context.Context, session, mark, eventType string, data []byte) ([]byte, blobRef, error) {
 	store, err := s.js.ObjectStore(ctx, s.names.BlobBucket())
 	if err != nil {
 		return nil, blobRef{}, err
 	}
-	name := session + "/" + nuid.Next()
+	name := session + "/" + mark + nuid.Next()
 	info, err := store.Put(ctx, jetstream.ObjectMeta{
 		Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(min(maxChunk, s.limit()))},
 	}, bytes.NewReader(data))

@@ -75,8 +75,12 @@ func (l *Log) commit(seg *segment, trace string) error {
 	}
 	data := seg.buf
 	if seg.blob != "" {
+		mark := ""
+		if seg.ephemeral {
+			mark = expiring
+		}
 		err := l.retry(blobTimeout, func(ctx context.Context) (err error) {
-			data, _, err = l.store.putBlob(ctx, l.session, seg.blob, seg.buf)
+			data, _, err = l.store.putBlob(ctx, l.session, mark, seg.blob, seg.buf)
 			return err
 		})
 		if err != nil {

@@ -189,7 +189,7 @@ func (s *Store) openReader(ctx context.Context, cfg jetstream.OrderedConsumerCon
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	cons, err := s.js.OrderedConsumer(ctx, s.names.EventsStream(), cfg)
-	if err != nil {
+	if err != nil && isTransient(err) {
 		s.forget(cfg.NamePrefix + "_1") // nats.go's name; it may be made yet
 	}
 	return cons, err

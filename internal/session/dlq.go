@@ -37,7 +37,7 @@ func (s *Store) DeadLetter(ctx context.Context, in *Input, reason string, attemp
 	msg.Data = in.Raw
 	if len(in.Raw) > s.limit() {
 		var err error
-		if msg.Data, _, err = s.putBlob(ctx, in.Session, "", in.Raw); err != nil {
+		if msg.Data, _, err = s.putBlob(ctx, in.Session, "", "", in.Raw); err != nil {
 			return explain("storing a large dead letter", err)
 		}
 	}

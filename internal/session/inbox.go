@@ -63,7 +63,7 @@ func (s *Store) Publish(ctx context.Context, session string, kind subjects.Kind,
 	blob := ""
 	if len(data) > s.limit() {
 		var ref blobRef
-		if data, ref, err = s.putBlob(ctx, session, "", data); err != nil {
+		if data, ref, err = s.putBlob(ctx, session, "", "", data); err != nil {
 			return Receipt{}, explain("storing a large "+string(kind), err)
 		}
 		blob = ref.Blob

@@ -161,6 +161,8 @@ var profileKeys = []key[Profile]{
 	{name: "limits.wall_time", def: "2h", doc: "time of a run, 0 no limit", field: func(p *Profile) any { return &p.Limits.WallTime }, check: atLeast[time.Duration](0)},
 	{name: "limits.tokens", def: "0", doc: "tokens of a run, in and out, 0 no limit", field: func(p *Profile) any { return &p.Limits.Tokens }, check: atLeast[int64](0)},
 	{name: "limits.cost", def: "0", doc: "US dollars of a run by price, 0 no limit", field: func(p *Profile) any { return &p.Limits.Cost }, check: atLeast(0.0)},
+	{name: "limits.tree_tokens", def: "0", doc: "tokens of a run and all runs below it, 0 no limit", field: func(p *Profile) any { return &p.Limits.TreeTokens }, check: atLeast[int64](0)},
+	{name: "limits.tree_cost", def: "0", doc: "US dollars of a run and all runs below it, 0 no limit", field: func(p *Profile) any { return &p.Limits.TreeCost }, check: atLeast(0.0)},
 	{name: "retry.max", def: "3", doc: "further attempts of a failed request", field: func(p *Profile) any { return &p.Retry.Max }, check: between(0, 100)},
 	{name: "retry.base_delay", def: "500ms", doc: "first delay, doubled each time", field: func(p *Profile) any { return &p.Retry.BaseDelay }, check: durations(0, time.Hour)},
 	{name: "retry.max_delay", def: "8s", doc: "longest computed delay", field: func(p *Profile) any { return &p.Retry.MaxDelay }, check: durations(0, time.Hour)},

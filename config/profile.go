@@ -106,6 +106,8 @@ type Limits struct {
 	WallTime       time.Duration // from the start of the run
 	Tokens         int64         // input and output of all its model calls
 	Cost           float64       // US dollars, by Price
+	TreeTokens     int64         // of the run and all below it together
+	TreeCost       float64       // the same
 }
 
 // Retry says how failed model requests are repeated.
@@ -269,6 +271,8 @@ func (l Limits) Lower(by Limits) Limits {
 		WallTime:       lower(l.WallTime, by.WallTime),
 		Tokens:         lower(l.Tokens, by.Tokens),
 		Cost:           lower(l.Cost, by.Cost),
+		TreeTokens:     lower(l.TreeTokens, by.TreeTokens),
+		TreeCost:       lower(l.TreeCost, by.TreeCost),
 	}
 }
 

@@ -391,15 +391,23 @@ func ensureBuckets(ctx context.Context, js jetstream.JetStream, n Names, o *Ensu
 	} else if err != nil {
 		return explain("reading object store "+n.BlobBucket(), err)
 	}
-	if _, err := js.KeyValue(ctx, n.SessionsBucket()); errors.Is(err, jetstream.ErrBucketNotFound) {
-		_, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: n.SessionsBucket(), Description: "pi-worker: summaries, derived", History: 1, Replicas: replicas,
-		})
-		if err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
-			return explain("creating bucket "+n.SessionsBucket(), err)
+	for _, want := range []jetstream.KeyValueConfig{
+		{Bucket: n.SessionsBucket(), Description: "pi-worker: summaries, derived"},
+		{Bucket: n.FleetBucket(), Description: "pi-worker: what workers tell each other, derived", TTL: fleetTTL},
+	} {
+		want.History, want.Replicas = 1, replicas
+		if _, err := js.KeyValue(ctx, want.Bucket); errors.Is(err, jetstream.ErrBucketNotFound) {
+			_, err = js.CreateKeyValue(ctx, want)
+			if err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
+				return explain("creating bucket "+want.Bucket, err)
+			}
+		} else if err != nil {
+			return explain("reading bucket "+want.Bucket, err)
 		}
-	} else if err != nil {
-		return explain("reading bucket "+n.SessionsBucket(), err)
 	}
 	return nil
 }
+
+// fleetTTL is how long a tree's use outlives its last run; a run that goes on
+// writes its own again.
+const fleetTTL = 7 * 24 * time.Hour

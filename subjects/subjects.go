@@ -18,6 +18,7 @@
 //	AGENT_DLQ       agent-dlq.*                            what could not be done, and why
 //	AGENT_BLOBS     object store                           payloads over the limit
 //	AGENT_SESSIONS  key-value                              summaries, derived and disposable
+//	AGENT_FLEET     key-value                              what workers tell each other for a while
 //
 // [Ensure] creates them and the consumers that workers share.
 package subjects
@@ -162,6 +163,10 @@ func (n Names) BlobBucket() string { return n.stream("_BLOBS") }
 
 // SessionsBucket is the key-value bucket of summaries.
 func (n Names) SessionsBucket() string { return n.stream("_SESSIONS") }
+
+// FleetBucket is the key-value bucket of what workers tell each other for a
+// while: what trees of runs have used, keys that rest.
+func (n Names) FleetBucket() string { return n.stream("_FLEET") }
 
 // Input is the subject of one kind of input of a session.
 func (n Names) Input(session string, kind Kind) string {

@@ -68,7 +68,7 @@ func (r *run) watchAborts(ctx context.Context) {
 			r.log.Warn("reading answers", "error", err)
 		}
 		wait := abortEvery
-		if r.family != nil {
+		if r.family != nil || r.budget != nil {
 			wait = kinEvery
 		}
 		if r.changes(ctx) {
@@ -101,10 +101,14 @@ func (r *run) changes(ctx context.Context) bool {
 	}
 }
 
-// lookAbove says whether a run above was ended. Trouble with the broker ends
+// lookAbove says whether a run above was ended, or the tree has used up what it
+// may. Trouble with the broker ends
 // nothing: the next look is near.
 func (r *run) lookAbove(ctx context.Context) *kinError {
 	end, err := r.family.look(ctx)
+	if end == nil {
+		end = r.budget.check(ctx)
+	}
 	if err != nil && ctx.Err() == nil {
 		r.log.Warn("looking after the runs above", "error", err)
 	}

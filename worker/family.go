@@ -33,7 +33,12 @@ type kinError struct {
 	text    string
 }
 
-func (e *kinError) Error() string { return e.reason + ": " + e.text }
+func (e *kinError) Error() string {
+	if e.reason == reasonTreeLimit {
+		return "limit of " + e.text + " reached"
+	}
+	return e.reason + ": " + e.text
+}
 
 // kin is one run above another one.
 type kin struct {

@@ -20,8 +20,9 @@ const reach = 2 * time.Second
 // grandchild, whose call stops until the test lets it go on.
 type tree struct {
 	*bench
-	leaf  *stepping
-	agent Agent
+	leaf   *stepping
+	agent  Agent
+	limits map[string]Limits // by session
 }
 
 func newTree(b *bench) *tree {
@@ -63,6 +64,14 @@ func (t *tree) work(id string, change func(*Agent)) *live {
 	return t.start(id, func(c *Config) {
 		withAgent(agent)(c)
 		c.Sessions = 1
+		base := c.Agent
+		c.Agent = func(ctx context.Context, req AgentRequest) (*Agent, error) {
+			a, err := base(ctx, req)
+			if l, ok := t.limits[req.Session]; ok && err == nil {
+				a.Limits = l
+			}
+			return a, err
+		}
 	})
 }
 

@@ -27,6 +27,10 @@ type Limits struct {
 	Tokens int64
 	// Cost is US dollars for one run.
 	Cost float64
+	// TreeTokens and TreeCost are for the run and all below it together. At
+	// the end every one of them ends.
+	TreeTokens int64
+	TreeCost   float64
 }
 
 // Lower gives the stricter of both in every field: a prompt may lower what its
@@ -39,6 +43,8 @@ func (l Limits) Lower(by Limits) Limits {
 		WallTime:       lower(l.WallTime, by.WallTime),
 		Tokens:         lower(l.Tokens, by.Tokens),
 		Cost:           lower(l.Cost, by.Cost),
+		TreeTokens:     lower(l.TreeTokens, by.TreeTokens),
+		TreeCost:       lower(l.TreeCost, by.TreeCost),
 	}
 }
 
@@ -116,6 +122,13 @@ func (m *meter) spentLocked(u loop.Usage) {
 	case l.Cost > 0 && m.usage.Cost.Total >= l.Cost:
 		m.reachedLocked("%.4g dollars", l.Cost)
 	}
+}
+
+// reach is a limit that was found elsewhere.
+func (m *meter) reach(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reachedLocked("%s", what)
 }
 
 func (m *meter) reachedLocked(format string, args ...any) {

@@ -99,9 +99,9 @@ func TestRunThatEndsAtItsLimitIsCompleted(t *testing.T) {
 }
 
 func TestLimitsAreOnlyLowered(t *testing.T) {
-	agent := Limits{Turns: 10, Tokens: 100, Cost: 1}
-	got := agent.Lower(Limits{Turns: 20, ToolCalls: 5, Tokens: 50})
-	if want := (Limits{Turns: 10, ToolCalls: 5, Tokens: 50, Cost: 1}); got != want {
+	agent := Limits{Turns: 10, Tokens: 100, Cost: 1, TreeTokens: 200, TreeCost: 2}
+	got := agent.Lower(Limits{Turns: 20, ToolCalls: 5, Tokens: 50, TreeTokens: 300, TreeCost: 1.5})
+	if want := (Limits{Turns: 10, ToolCalls: 5, Tokens: 50, Cost: 1, TreeTokens: 200, TreeCost: 1.5}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

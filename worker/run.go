@@ -35,6 +35,7 @@ type run struct {
 	desk     *desk
 	wall     *wallClock
 	family   *family
+	budget   *budget
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
@@ -139,6 +140,10 @@ func (o *owner) prompt(in *session.Input) error {
 	}
 	o.fresh = false
 	r := o.newRun(agent, in.Ref, 1, nil, kin)
+	if over := r.joinTree(o.ctx); over != nil {
+		defer r.close()
+		return o.orphaned(in, over)
+	}
 	r.begin(in.TraceParent)
 	r.inputs[in.Message] = in
 	r.polled[in.Ref.Kind] = in.Ref.Seq
@@ -311,7 +316,10 @@ func (r *run) config() *loop.Config {
 		FollowUp:      r.poll(subjects.KindFollowUp, a.FollowUp),
 
 		BeforeToolCall: r.meter.beforeToolCall,
-		ShouldStopAfterTurn: func(_ context.Context, t *loop.AfterTurn) (bool, error) {
+		ShouldStopAfterTurn: func(ctx context.Context, t *loop.AfterTurn) (bool, error) {
+			if over := r.budget.check(ctx); over != nil {
+				r.meter.reach(over.text)
+			}
 			return r.meter.stopAfterTurn(t), nil
 		},
 		CallKey: func(turn, position int) string {

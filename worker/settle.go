@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 // itself reported.
 func (r *run) settle(fault error) error {
 	outcome, text := r.outcome(fault)
+	r.budget.report(r.o.ctx) // before the record: an owner that dies is followed
 	var spent []*session.Input
 	if abort := r.abort; abort != nil {
 		r.o.obeyed = abort.Ref.Seq
@@ -156,7 +158,7 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 	return r.drive(func(ctx context.Context, cfg *loop.Config) iter.Seq2[loop.Event, error] {
 		if r.findAbort(ctx) {
 			r.cancel(errAborted)
-		} else if end := r.lookAbove(ctx); end != nil {
+		} else if end := cmp.Or(r.joinTree(ctx), r.lookAbove(ctx)); end != nil {
 			r.cancel(end)
 		}
 		return loop.Resume(ctx, cfg, history, open)

@@ -146,7 +146,7 @@ func (b *broker) jetStream(ctx context.Context) bool {
 func (b *broker) streams(ctx context.Context) {
 	n := b.names
 	var missing []string
-	for _, name := range []string{n.InboxStream(), n.EventsStream(), n.BellStream(), n.DLQStream(), "KV_" + n.SessionsBucket(), "OBJ_" + n.BlobBucket()} {
+	for _, name := range []string{n.InboxStream(), n.EventsStream(), n.BellStream(), n.DLQStream(), "KV_" + n.SessionsBucket(), "KV_" + n.FleetBucket(), "OBJ_" + n.BlobBucket()} {
 		before := time.Now()
 		s, err := b.js.Stream(ctx, name)
 		after := time.Now()

@@ -33,7 +33,7 @@ func TestDoctorOfAGoodBroker(t *testing.T) {
 	f := newFleet(t).startWorker(t)
 	r := f.cli(t, "doctor")
 	r.lines(t, exitOK,
-		"ok broker nats://127.0.0.1", "ok version", "ok max_payload 1.0 MiB", "ok JetStream 6 streams",
+		"ok broker nats://127.0.0.1", "ok version", "ok max_payload 1.0 MiB", "ok JetStream 7 streams",
 		"ok stream AGENT_EVENTS: 0 messages", "ok clock", "AGENT_BELL/workers: 0 sessions waiting, 0 in progress",
 		"ok permission may ask", "ok permission may work", "note disk")
 	if strings.Contains(r.out, "FAIL") || strings.Contains(r.out, "readers") {

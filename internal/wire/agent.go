@@ -162,6 +162,8 @@ type promptOptions struct {
 		WallTime       string  `json:"wallTime"`
 		Tokens         int64   `json:"tokens"`
 		Cost           float64 `json:"cost"`
+		TreeTokens     int64   `json:"treeTokens"`
+		TreeCost       float64 `json:"treeCost"`
 	} `json:"limits"`
 }
 
@@ -183,6 +185,7 @@ func (a *Agents) profile(req worker.AgentRequest) (config.Profile, error) {
 	if l := o.Limits; l != nil {
 		n.Limits = config.Limits{
 			Turns: l.Turns, ToolCalls: l.ToolCalls, IdenticalCalls: l.IdenticalCalls, Tokens: l.Tokens, Cost: l.Cost,
+			TreeTokens: l.TreeTokens, TreeCost: l.TreeCost,
 		}
 		if l.WallTime != "" {
 			if n.Limits.WallTime, err = time.ParseDuration(l.WallTime); err != nil {
@@ -196,7 +199,7 @@ func (a *Agents) profile(req worker.AgentRequest) (config.Profile, error) {
 func limits(l config.Limits) worker.Limits {
 	return worker.Limits{
 		Turns: l.Turns, ToolCalls: l.ToolCalls, IdenticalCalls: l.IdenticalCalls,
-		WallTime: l.WallTime, Tokens: l.Tokens, Cost: l.Cost,
+		WallTime: l.WallTime, Tokens: l.Tokens, Cost: l.Cost, TreeTokens: l.TreeTokens, TreeCost: l.TreeCost,
 	}
 }
 

@@ -106,7 +106,7 @@ func TestPromptNarrowsItsProfile(t *testing.T) {
 	a := agents(t, twoAgents)
 	agent, err := a.Agent(t.Context(), worker.AgentRequest{
 		Session: "s1", Name: "coder", Model: "small",
-		Extra: extra(t, `{"tools":["ls"],"limits":{"turns":99,"toolCalls":3,"wallTime":"10s"}}`),
+		Extra: extra(t, `{"tools":["ls"],"limits":{"turns":99,"toolCalls":3,"wallTime":"10s","treeTokens":500,"treeCost":0.5}}`),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestPromptNarrowsItsProfile(t *testing.T) {
 		t.Errorf("got agent %s, model %s, %d tools", agent.Name, agent.Model.Info().ID, len(agent.Tools))
 	}
 	l := agent.Limits
-	if l.Turns != 10 || l.ToolCalls != 3 || l.WallTime != 10*time.Second {
+	if l.Turns != 10 || l.ToolCalls != 3 || l.WallTime != 10*time.Second || l.TreeTokens != 500 || l.TreeCost != 0.5 {
 		t.Errorf("limits %+v: want the stricter of both", l)
 	}
 }

@@ -105,10 +105,11 @@ func (r *run) changes(ctx context.Context) bool {
 // may. Trouble with the broker ends
 // nothing: the next look is near.
 func (r *run) lookAbove(ctx context.Context) *kinError {
-	end, err := r.family.look(ctx)
-	if end == nil {
-		end = r.budget.check(ctx)
+	// The sum first: it is the reason, the end of a run above only its effect.
+	if over := r.budget.check(ctx); over != nil {
+		return over
 	}
+	end, err := r.family.look(ctx)
 	if err != nil && ctx.Err() == nil {
 		r.log.Warn("looking after the runs above", "error", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 )
@@ -27,9 +28,6 @@ type blobRef struct {
 // errBlobSize says that a blob is not as long as its reference says.
 var errBlobSize = errors.New("session: bytes of blob and reference differ")
 
-// maxChunk is the object store's own default.
-const maxChunk = 128 << 10
-
 var blobStart = []byte(`{"blob":`)
 
 // parseBlob says whether a payload or line is a reference.
@@ -47,14 +45,11 @@ func parseBlob(data []byte) (blobRef, bool) {
 // putBlob stores a payload of the session and gives the reference to publish.
 // mark begins the name's part behind the session.
 func (s *Store) putBlob(ctx context.Context, session, mark, eventType string, data []byte) ([]byte, blobRef, error) {
-	store, err := s.js.ObjectStore(ctx, s.names.BlobBucket())
-	if err != nil {
-		return nil, blobRef{}, err
-	}
 	name := session + "/" + mark + nuid.Next()
-	info, err := store.Put(ctx, jetstream.ObjectMeta{
-		Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(min(maxChunk, s.limit()))},
-	}, bytes.NewReader(data))
+	info, err := s.putObject(ctx, name, nuid.Next(), bytes.NewReader(data))
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = jetstream.ErrBucketNotFound
+	}
 	if err != nil {
 		return nil, blobRef{}, err
 	}

@@ -64,8 +64,14 @@ type Worker struct {
 
 // Workspace is where the tools of a session find their files.
 type Workspace struct {
-	Mode string // "dir": Dir/<session>, kept; "temp": a new folder for each claim, removed after it
-	Dir  string // parent of the sessions' folders; "" with temp means the system's
+	// Mode is "dir": Dir/<session>, kept; "temp": a new folder for each claim,
+	// removed after it; "snapshot": as temp, and its files are kept in NATS.
+	Mode string
+	Dir  string // parent of the sessions' folders; "" means the system's
+	// Exclude, MaxFiles and MaxBytes are about snapshots; 0 means the default.
+	Exclude  []string
+	MaxFiles int
+	MaxBytes Bytes
 }
 
 // Retention bounds what the streams keep; 0 is without bound.

@@ -114,6 +114,10 @@ func appendOwn(dst []byte, ev Event) []byte {
 		dst = e.append(dst)
 	case *ApprovalAnswered:
 		dst = e.append(dst)
+	case *WorkspaceSaved:
+		dst = e.append(dst)
+	case *WorkspaceUnsaved:
+		dst = e.append(dst)
 	case *Waiting:
 		dst = appendString(append(dst, `{"type":"waiting","for":`...), e.For)
 		dst = intField(dst, `,"since":`, e.Since)

@@ -302,6 +302,10 @@ func (s *scanner) ownEvent(kind string) Event {
 		return s.approvalRequested()
 	case "approval_answered":
 		return s.approvalAnswered()
+	case "workspace_saved":
+		return s.workspaceSaved()
+	case "workspace_unsaved":
+		return s.workspaceUnsaved()
 	case "waiting":
 		return s.waiting()
 	case "agent_settled":

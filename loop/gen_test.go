@@ -262,6 +262,8 @@ var ownEvents = []loop.Event{
 	&loop.ApprovalRequested{ToolCallID: "c", ToolName: "bash", Args: json.RawMessage(`{"command":"rm x"}`), Key: "s/1/0/0", Policy: "deny_after", Deadline: 1764600000000},
 	&loop.ApprovalAnswered{ToolCallID: "c", ToolName: "bash", Key: "s/1/0/0", Answer: loop.Denied, By: "ada", Reason: "no"},
 	&loop.ApprovalAnswered{ToolCallID: "c", ToolName: "bash", Key: "s/1/0/0", Answer: loop.TimedOut},
+	&loop.WorkspaceSaved{Manifest: "s/files/1-abc.2", Files: 3, Bytes: 1 << 40, Stored: 9},
+	&loop.WorkspaceUnsaved{ErrorMessage: "too many"},
 	&loop.AgentSettled{Outcome: loop.OutcomeFailed, Attempts: 2, Usage: loop.Usage{Input: 3, Cost: loop.Cost{Total: 0.25}}, PromptSeq: 7, PromptID: "p", ErrorMessage: "no"},
 	&loop.UnknownEvent{Type: "novelty", Raw: json.RawMessage(`{"type":"novelty", "z":1,"a":1.50}`)},
 }

@@ -13,8 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// privateDir is where the tools keep their own files in a workspace. It holds
+// PrivateDir is where the tools keep their own files in a workspace. It holds
 // a .gitignore of its own, so that git and the searching tools leave it out.
+const PrivateDir = privateDir
+
 const privateDir = ".pi-worker"
 
 // output takes what a command writes. It keeps the end of the text for the

@@ -89,6 +89,19 @@ type AgentRequest struct {
 	ThinkingLevel string // "" is the agent's
 	// Extra are all other options of the prompt, by name.
 	Extra map[string]json.RawMessage
+
+	// Epoch names this ownership of the session; nobody else's has its name.
+	Epoch string
+	// Saved is the last snapshot of the session's files in the log, as it was
+	// when this ownership began; nil without one.
+	Saved *loop.WorkspaceSaved
+	// ClaimsSince are the epochs between it and this one.
+	ClaimsSince []string
+	// Append queues an event for the session's log. To be called until the run
+	// ends, from any goroutine: by tools during their calls, and by Watch.
+	Append func(context.Context, loop.Event) error
+	// Flush waits until the broker has what was appended.
+	Flush func(context.Context) error
 }
 
 // QueueMode says how many waiting inputs one poll delivers.

@@ -46,6 +46,9 @@ type owner struct {
 	// zero after the first run.
 	agentName string
 	claimed   time.Time
+	// saved and claimsSince are the fold's.
+	saved       *loop.WorkspaceSaved
+	claimsSince []string
 }
 
 func newOwner(w *Worker, c *session.Claim, stopping <-chan struct{}) *owner {
@@ -71,6 +74,7 @@ func (o *owner) serve(ctx context.Context) error {
 	o.transcript = st.Transcript
 	o.inbox = newInbox(o.w.store, o.session, st)
 	o.fresh, o.idleSince = true, st.Time
+	o.saved, o.claimsSince = st.Saved, st.ClaimsSince
 	if err := o.inbox.sweep(ctx); err != nil {
 		return o.cause(err)
 	}

@@ -61,7 +61,11 @@ type run struct {
 
 // agent asks for what a prompt runs with.
 func (o *owner) agent(ref session.InputRef) (*Agent, error) {
-	req := AgentRequest{Session: o.session}
+	req := AgentRequest{
+		Session: o.session, Epoch: o.events.Epoch().String(), Saved: o.saved, ClaimsSince: o.claimsSince,
+		Append: func(ctx context.Context, ev loop.Event) error { return o.events.Append(ctx, ev) },
+		Flush:  o.barrier,
+	}
 	if opts := ref.Options; opts != nil {
 		req.Name, req.Model, req.ThinkingLevel, req.Extra = opts.Agent, opts.Model, opts.ThinkingLevel, opts.Extra
 	}

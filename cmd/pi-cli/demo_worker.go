@@ -59,6 +59,9 @@ func (a *app) demoWorker(ctx context.Context) (err error) {
 	defer nc.Close()
 	agents := wire.NewAgents(cfg, log)
 	defer func() { err = errors.Join(err, agents.Close()) }()
+	if err := agents.Start(ctx, nc); err != nil {
+		return err
+	}
 	w, err := worker.New(ctx, agents.Worker(nc, version()))
 	if err != nil {
 		return err

@@ -152,6 +152,8 @@ func (r *renderer) own(ev loop.Event, at time.Time) {
 			text += ": " + said
 		}
 		r.line(yellow, text)
+	case *loop.WorkspaceUnsaved:
+		r.line(yellow, "! the files of this session were not saved: "+e.ErrorMessage)
 	case *loop.Waiting:
 		since := at.Sub(time.UnixMilli(e.Since)).Round(time.Second)
 		r.setStatus(fmt.Sprintf("… waiting for %s (%s)", e.For, max(since, 0)))

@@ -108,6 +108,9 @@ func workerMain() (err error) {
 	}
 	agents := wire.NewAgents(cfg, log)
 	defer func() { err = errors.Join(err, agents.Close()) }()
+	if err := agents.Start(ctx, nc); err != nil {
+		return err
+	}
 	w, err := newWorker(ctx, nc, agents)
 	if err != nil {
 		return err

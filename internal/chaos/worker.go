@@ -58,6 +58,9 @@ func workerMain() (err error) {
 	}
 	agents := wire.NewAgents(cfg, log)
 	defer func() { err = errors.Join(err, agents.Close()) }()
+	if err := agents.Start(ctx, nc); err != nil {
+		return err
+	}
 	wcfg := agents.Worker(nc, "chaos")
 	wcfg.Agent = func(ctx context.Context, req worker.AgentRequest) (*worker.Agent, error) {
 		a, err := agents.Agent(ctx, req)

@@ -60,6 +60,7 @@ var table = map[string]rule{
 	"tools":    {ours: []string{"loop"}, theirs: []string{xsys, xtext, inferred}}, // the schema of a Func
 
 	"tools/natstool": {ours: []string{"loop"}, theirs: []string{natsGo}},
+	"tools/snapshot": {},
 	"tools/mcptool":  {ours: []string{"loop"}, theirs: []string{mcpSDK, nuid}},
 
 	"internal/session": {ours: []string{"subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
@@ -91,7 +92,7 @@ var table = map[string]rule{
 
 	// internal/wire makes what both commands need from a configuration.
 	"internal/wire": {
-		ours:   []string{"worker", "loop", "loop/openai", "tools", "tools/natstool", "tools/mcptool", "subjects", "config", "internal/session"},
+		ours:   []string{"worker", "loop", "loop/openai", "tools", "tools/natstool", "tools/mcptool", "tools/snapshot", "subjects", "config", "internal/session"},
 		theirs: []string{natsGo, nkeys, mcpSDK}, // its tests are an MCP server
 	},
 	// dev without a model runs a scripted one.

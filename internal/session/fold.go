@@ -61,6 +61,11 @@ type State struct {
 	Released bool
 	// TraceParent is the W3C trace context of the open run, "" unknown.
 	TraceParent string
+	// Saved is the last snapshot of the session's files, nil without one.
+	Saved *loop.WorkspaceSaved
+	// ClaimsSince are the epochs since then: their owners may
+	// have stored files that no record names. At most 64.
+	ClaimsSince []string
 
 	turn   int // of the open or last run, from 1
 	memory memory
@@ -93,11 +98,13 @@ func (st *State) Spent(in *Input) (InputOutcome, bool) {
 // its first outcome, unless that was given up and is tried again.
 func (st *State) take(record uint64, evs []loop.Event, refs ...InputRef) {
 	for _, ev := range evs {
-		switch ev.(type) {
+		switch ev := ev.(type) {
 		case *loop.AgentStart:
 			st.turn = 0
 		case *loop.TurnStart:
 			st.turn++
+		case *loop.WorkspaceSaved:
+			st.Saved, st.ClaimsSince = ev, nil
 		}
 	}
 	for _, ref := range refs {
@@ -207,6 +214,9 @@ func (s *Store) fold(ctx context.Context, session string) (*State, error) {
 	return f.state, nil
 }
 
+// maxClaimsSince bounds State.ClaimsSince.
+const maxClaimsSince = 64
+
 // folder applies records to a state.
 type folder struct {
 	state *State
@@ -290,6 +300,9 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 	switch ev := ev.(type) {
 	case *loop.SessionClaimed:
 		st.Worker, st.Released = ev.Worker, false
+		if len(st.ClaimsSince) < maxClaimsSince {
+			st.ClaimsSince = append(st.ClaimsSince, ev.Epoch)
+		}
 		if f.open {
 			if len(f.asking) == 0 {
 				st.Attempts++

@@ -25,12 +25,14 @@ const (
 	roomEvery = 10 * time.Minute
 )
 
-// checkpoint says again what the records before it say of inputs, for the day
-// when retention has taken them.
+// checkpoint says again what the records before it say of inputs, and which
+// snapshot of files is the last, for the day when retention has taken them.
 type checkpoint struct {
 	Type    string                   `json:"type"`
 	Cursors map[subjects.Kind]uint64 `json:"cursors"`
 	Inputs  []remembered             `json:"inputs,omitempty"` // in their order
+	// Manifest is that of the last workspace_saved, "" none.
+	Manifest string `json:"manifest,omitempty"`
 }
 
 // remembered is an input with an id, and what became of it.
@@ -46,6 +48,9 @@ type remembered struct {
 // checkpoint gives the event.
 func (st *State) checkpoint() (loop.Event, error) {
 	c := checkpoint{Type: checkpointType, Cursors: st.Cursors}
+	if st.Saved != nil {
+		c.Manifest = st.Saved.Manifest
+	}
 	for id, out := range st.IDs {
 		c.Inputs = append(c.Inputs, remembered{
 			ID: id, Kind: out.Ref.Kind, Seq: out.Ref.Seq, Turn: out.Turn, Returned: out.Ref.Returned, Dead: out.Dead,
@@ -72,6 +77,9 @@ func (st *State) recall(raw []byte) error {
 		if kind, err := subjects.ParseKind(string(kind)); err == nil {
 			st.Cursors[kind] = max(st.Cursors[kind], seq)
 		}
+	}
+	if st.Saved == nil && c.Manifest != "" {
+		st.Saved = &loop.WorkspaceSaved{Manifest: c.Manifest}
 	}
 	for _, in := range c.Inputs {
 		if _, known := st.IDs[in.ID]; known {

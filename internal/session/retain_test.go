@@ -73,6 +73,28 @@ func TestSessionKeepsItsNewestPromptsAndAllIDs(t *testing.T) {
 	b.close(b.open("s", "w2"))
 }
 
+// The session's files are those of the last snapshot, however long ago it was.
+func TestTrimmedLogStillNamesItsFiles(t *testing.T) {
+	b := newBench(t, natstest.Start(t, nil), &session.Options{SessionRecords: 20})
+	l := b.open("s", "w")
+	b.append(l, &loop.WorkspaceSaved{Manifest: "s/files/1-a.2"}, &loop.WorkspaceSaved{Manifest: "s/files/1-a.4"})
+	for i := range 30 {
+		b.prompted(l, uint64(i)+1)
+		b.must(l.Retain(t.Context()))
+	}
+	b.close(l)
+	for _, rec := range b.records("s", session.From{}) {
+		for _, ev := range rec.Events {
+			if ev.EventType() == "workspace_saved" {
+				t.Fatal("the record is still there, so this shows nothing")
+			}
+		}
+	}
+	if st := b.fold("s"); st.Saved == nil || st.Saved.Manifest != "s/files/1-a.4" {
+		t.Errorf("the log names %+v", st.Saved)
+	}
+}
+
 // While a run is open, or an input was changed out of its turn, nothing is cut.
 func TestNothingIsTrimmedThatIsStillNeeded(t *testing.T) {
 	b := newBench(t, natstest.Start(t, nil), &session.Options{SessionRecords: 5})

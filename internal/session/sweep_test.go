@@ -123,3 +123,32 @@ func TestOneSweepAtATime(t *testing.T) {
 		e.NC.Close()
 	})
 }
+
+// Files of a session are not older than its log by their own time, but by that
+// of the calls that made them.
+func TestObjectsUnderAHeadingStayWithTheirLog(t *testing.T) {
+	natstest.InBubble(t, smallPayload, func(t *testing.T, e *natstest.Env) {
+		b := newBench(t, e, nil)
+		objects, err := b.store.Objects("s", "files")
+		b.must(err)
+		b.must(objects.Put(t.Context(), "1-a.1", strings.NewReader("content")))
+		time.Sleep(3 * time.Hour)
+		l := b.open("s", "w")
+		b.append(l, user("all that retention has left"))
+		b.close(l)
+		time.Sleep(3 * time.Hour)
+		_, err = b.store.Sweep(t.Context(), 0)
+		b.must(err)
+		if n := b.blobs(); n != 1 {
+			t.Errorf("%d objects while there is a log, want 1", n)
+		}
+		stream, err := e.JS.Stream(t.Context(), subjects.Names{}.EventsStream())
+		b.must(err)
+		b.must(stream.Purge(t.Context()))
+		_, err = b.store.Sweep(t.Context(), 0)
+		b.must(err)
+		if n := b.blobs(); n != 0 {
+			t.Errorf("%d objects are left of a log that is gone", n)
+		}
+	})
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pi-worker/pi-worker/config"
+	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/loop/openai"
 	"github.com/pi-worker/pi-worker/worker"
@@ -26,11 +27,13 @@ type Agents struct {
 	cfg *config.Config
 	log *slog.Logger
 
-	sources sources // set by Start
+	sources sources        // set by Start
+	store   *session.Store // set by Start
 
 	mu     sync.Mutex // guards what is below
 	models map[modelKey]*openai.Model
 	temp   map[string]string // temporary workspaces by session
+	files  map[string]*files // those in mode snapshot
 }
 
 // modelKey tells models apart.
@@ -41,7 +44,7 @@ type modelKey struct {
 
 // NewAgents keeps nothing open until the first prompt.
 func NewAgents(cfg *config.Config, log *slog.Logger) *Agents {
-	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}}
+	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}, files: map[string]*files{}}
 }
 
 // Close ends MCP servers and closes the models' idle connections.
@@ -101,7 +104,7 @@ func (a *Agents) secrets() []string {
 }
 
 // Agent is worker.Config's Agent.
-func (a *Agents) Agent(_ context.Context, req worker.AgentRequest) (*worker.Agent, error) {
+func (a *Agents) Agent(ctx context.Context, req worker.AgentRequest) (*worker.Agent, error) {
 	p, err := a.profile(req)
 	switch {
 	case errors.Is(err, config.ErrUnknownAgent):
@@ -117,7 +120,7 @@ func (a *Agents) Agent(_ context.Context, req worker.AgentRequest) (*worker.Agen
 	if err != nil {
 		return nil, err
 	}
-	tools, closeTools, err := a.tools(p, req.Session)
+	tools, closeTools, err := a.tools(ctx, p, req)
 	if err != nil {
 		return nil, err
 	}

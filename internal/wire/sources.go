@@ -9,10 +9,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pi-worker/pi-worker/config"
+	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/tools"
 	"github.com/pi-worker/pi-worker/tools/mcptool"
 	"github.com/pi-worker/pi-worker/tools/natstool"
+	"github.com/pi-worker/pi-worker/tools/snapshot"
 	"github.com/pi-worker/pi-worker/worker"
 )
 
@@ -23,10 +25,17 @@ type sources struct {
 	mcp    *mcptool.Set
 }
 
-// Start opens what the profiles' tools of others need: the directory of remote
-// tools, and the MCP servers. Without it profiles have the built-in tools only.
+// Start opens what the profiles' tools of others need, the directory of remote
+// tools and the MCP servers, and what snapshots of workspaces need. Without it
+// profiles have the built-in tools only.
 // It fails on a configuration that cannot work, not on servers that are away.
 func (a *Agents) Start(ctx context.Context, nc *nats.Conn) (err error) {
+	if a.store, err = session.Open(ctx, nc, Names(a.cfg), &session.Options{Logger: a.log}); err != nil {
+		return err
+	}
+	if err := snapshot.CheckPatterns(a.cfg.Worker.Workspace.Exclude); err != nil {
+		return fmt.Errorf("worker.workspace.exclude: %w", err)
+	}
 	var wantRemote, wantMCP bool
 	for _, p := range a.cfg.Agents {
 		wantRemote = wantRemote || len(p.Outside.Remote) > 0
@@ -106,14 +115,14 @@ func (a *Agents) outside(p config.Profile, own []loop.Tool) (list []loop.Tool, m
 }
 
 // tools are all tools of a profile for one run.
-func (a *Agents) tools(p config.Profile, id string) ([]loop.Tool, func() error, error) {
-	list, closeTools, err := a.builtins(p, id)
+func (a *Agents) tools(ctx context.Context, p config.Profile, req worker.AgentRequest) ([]loop.Tool, func() error, error) {
+	list, closeTools, err := a.builtins(ctx, p, req)
 	if err != nil {
 		return nil, nil, err
 	}
 	more, missing, refused := a.outside(p, list)
 	if len(missing) > 0 {
-		a.log.Warn("tools are not there", "agent", p.Name, "session", id, "missing", missing)
+		a.log.Warn("tools are not there", "agent", p.Name, "session", req.Session, "missing", missing)
 	}
 	if len(refused) > 0 {
 		a.log.Warn("tools have names that others have already", "agent", p.Name, "refused", refused)

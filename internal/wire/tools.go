@@ -1,9 +1,9 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,15 +11,24 @@ import (
 	"github.com/pi-worker/pi-worker/config"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/tools"
+	"github.com/pi-worker/pi-worker/worker"
 )
 
 // builtins opens the session's workspace with the profile's tools, until the run
 // is over.
-func (a *Agents) builtins(p config.Profile, id string) (list []loop.Tool, closeTools func() error, err error) {
+func (a *Agents) builtins(ctx context.Context, p config.Profile, req worker.AgentRequest) (list []loop.Tool, closeTools func() error, err error) {
 	if len(p.Tools) == 0 {
 		return nil, func() error { return nil }, nil
 	}
-	dir, err := a.workspace(id)
+	var dir string
+	var kept *files
+	if a.cfg.Worker.Workspace.Mode == "snapshot" {
+		if kept, err = a.snapshots(req); err == nil {
+			dir = kept.dir
+		}
+	} else {
+		dir, err = a.workspace(req.Session)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the workspace: %w", err)
 	}
@@ -34,7 +43,13 @@ func (a *Agents) builtins(p config.Profile, id string) (list []loop.Tool, closeT
 	if list, err = ws.Tools(p.Tools...); err != nil {
 		return nil, nil, errors.Join(err, ws.Close())
 	}
-	return list, ws.Close, nil
+	if kept == nil {
+		return list, ws.Close, nil
+	}
+	return a.keepFiles(ctx, kept, req, list), func() error {
+		a.sweep(ctx, kept, req)
+		return ws.Close()
+	}, nil
 }
 
 // ErrKeyInEnv says that a profile's bash.env would give the worker's keys to
@@ -107,38 +122,5 @@ func (a *Agents) warnOfBash() {
 		if slices.Contains(p.Tools, "bash") && (p.Bash.IsPrivate() || !p.Bash.HasNetwork()) {
 			a.log.Warn("bash will refuse to run: this host gives no namespaces; see bash.private and bash.network", "agent", name)
 		}
-	}
-}
-
-// workspace gives the folder of a session's files. A temporary one stays
-// while the worker owns the session.
-func (a *Agents) workspace(id string) (dir string, err error) {
-	w := a.cfg.Worker.Workspace
-	if w.Mode == "dir" {
-		dir = filepath.Join(w.Dir, id)
-		return dir, os.MkdirAll(dir, 0o750)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if dir := a.temp[id]; dir != "" {
-		return dir, nil
-	}
-	if dir, err = os.MkdirTemp(w.Dir, "pi-worker-"+id+"-"); err == nil {
-		a.temp[id] = dir
-	}
-	return dir, err
-}
-
-// left removes a session's temporary workspace.
-func (a *Agents) left(id string) {
-	a.mu.Lock()
-	dir := a.temp[id]
-	delete(a.temp, id)
-	a.mu.Unlock()
-	if dir == "" {
-		return
-	}
-	if err := tools.Remove(dir); err != nil {
-		a.log.Warn("removing a workspace", "session", id, "error", err)
 	}
 }

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(remoteEnv); url != "" {
 		serveRemote(url)
 	}
+	if os.Getenv(workerEnv) != "" {
+		serveWorker()
+	}
 	goleak.VerifyTestMain(m)
 }
 

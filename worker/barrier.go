@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/pi-worker/pi-worker/loop"
 )
@@ -66,7 +67,14 @@ func (t *guardedTool) Execute(ctx context.Context, call loop.Call, update func(l
 		return loop.ToolResult{}, err
 	}
 	defer t.heard()
-	res, err := t.Tool.Execute(ctx, call, func(r loop.ToolResult) { update(t.mask.result(r)) })
+	output := t.mask.known.Stream()
+	var mu sync.Mutex // a tool may tell of its progress from several goroutines
+	res, err := t.Tool.Execute(ctx, call, func(r loop.ToolResult) {
+		mu.Lock()
+		r = t.mask.piece(r, output)
+		mu.Unlock()
+		update(r)
+	})
 	return t.mask.result(res), t.mask.err(err)
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/pi-worker/pi-worker/loop"
@@ -57,16 +58,49 @@ func TestNothingRunsBehindABrokenBarrier(t *testing.T) {
 	}
 }
 
-func TestMaskerReplacesLongestFirst(t *testing.T) {
-	m := newMasker([]string{"secret", "secret-and-more", "tiny", `quo"ted-secret`})
-	for in, want := range map[string]string{
-		"a secret-and-more b":     "a " + masked + " b",
-		"a secret b":              "a " + masked + " b",
-		"tiny":                    "tiny",
-		`{"k":"quo\"ted-secret"}`: `{"k":"` + masked + `"}`,
-	} {
-		if got := m.text(in); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
+// A value that comes in two pieces of a tool's output is in neither, and a key
+// that was changed while the run went on is masked as well.
+func TestSecretsAreMaskedInPiecesAndAfterAChange(t *testing.T) {
+	b := newBench(t, benchOptions{answers: []looptest.Answer{
+		callWork, looptest.Reply{Status: 401, Text: "no such key: pl4nted-second"},
+	}})
+	says := &saying{tool: tool{spec: loop.ToolSpec{Name: "work"}}, pieces: []string{"it is pl4nted", "-fi", "rst, ", "pl4nted-x"}}
+	key := "pl4nted-first"
+	b.start("w1", func(c *Config) {
+		withAgent(Agent{
+			Tools: []loop.Tool{says}, Secrets: []string{key},
+			APIKey: func(context.Context, string) (string, error) {
+				now := key
+				key = "pl4nted-second"
+				return now, nil
+			},
+		})(c)
+	})
+	b.say("s1", subjects.KindPrompt, "hi")
+	b.wantOutcomes(b.settle("s1", 1), loop.OutcomeFailed)
+	output := ""
+	for _, ev := range b.events("s1") {
+		if u, ok := ev.(*loop.ToolExecutionUpdate); ok {
+			output += text(u.PartialResult.Content)
 		}
 	}
+	if output != "it is [secret], pl4nted-x" {
+		t.Errorf("the output's pieces are %q", output)
+	}
+	if log := b.dump("s1"); strings.Contains(log, "pl4nted-first") || strings.Contains(log, "pl4nted-second") {
+		t.Errorf("a key is in the log:\n%s", log)
+	}
+}
+
+// saying is a tool that tells its output in pieces.
+type saying struct {
+	tool
+	pieces []string
+}
+
+func (s *saying) Execute(_ context.Context, _ loop.Call, update func(loop.ToolResult)) (loop.ToolResult, error) {
+	for _, p := range s.pieces {
+		update(loop.TextResult(p))
+	}
+	return loop.TextResult(strings.Join(s.pieces, "")), nil
 }

@@ -1,55 +1,30 @@
 package worker
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 
+	"github.com/pi-worker/pi-worker/internal/secret"
 	"github.com/pi-worker/pi-worker/loop"
 )
 
-// masked stands in events and requests where a secret value stood.
-const masked = "[secret]"
-
-// shortestSecret keeps values like "1" or "yes" from turning every text into
-// holes.
-const shortestSecret = 6
-
 // masker replaces known secret values; the zero value replaces nothing.
-type masker struct{ r *strings.Replacer }
+type masker struct{ known *secret.Mask }
 
-func newMasker(secrets []string) masker {
-	secrets = slices.Clone(secrets)
-	// The longest first, so that a secret that begins with another one does
-	// not leave its tail behind.
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-	var pairs []string
-	for _, s := range secrets {
-		if len(s) < shortestSecret {
-			continue
-		}
-		pairs = append(pairs, s, masked)
-		if quoted, err := json.Marshal(s); err == nil && !bytes.Equal(quoted[1:len(quoted)-1], []byte(s)) {
-			pairs = append(pairs, string(quoted[1:len(quoted)-1]), masked)
-		}
-	}
-	if pairs == nil {
-		return masker{}
-	}
-	return masker{strings.NewReplacer(pairs...)}
-}
+func newMasker(secrets []string) masker { return masker{secret.New(secrets...)} }
 
-func (m masker) text(s string) string {
-	if m.r == nil {
-		return s
+func (m masker) text(s string) string { return m.known.Text(s) }
+
+// add makes a value known that came later.
+func (m masker) add(value string) {
+	if m.known != nil {
+		m.known.Add(value)
 	}
-	return m.r.Replace(s)
 }
 
 func (m masker) err(err error) error {
-	if m.r == nil || err == nil {
+	if m.known == nil || err == nil {
 		return err
 	}
 	if text := m.text(err.Error()); text != err.Error() {
@@ -59,7 +34,7 @@ func (m masker) err(err error) error {
 }
 
 func (m masker) result(r loop.ToolResult) loop.ToolResult {
-	if m.r == nil {
+	if m.known == nil {
 		return r
 	}
 	content := slices.Clone(r.Content)
@@ -75,9 +50,23 @@ func (m masker) result(r loop.ToolResult) loop.ToolResult {
 	return r
 }
 
+// piece masks the next part of a tool's output, whose border may fall into a
+// value. What is held back is in the result, which comes last and is whole.
+func (m masker) piece(r loop.ToolResult, output *secret.Stream) loop.ToolResult {
+	if m.known == nil || len(r.Content) != 1 {
+		return m.result(r)
+	}
+	t, ok := r.Content[0].(*loop.Text)
+	if !ok {
+		return m.result(r)
+	}
+	r.Content = []loop.Block{&loop.Text{Text: output.Text(t.Text), Signature: t.Signature}}
+	return m.result(r)
+}
+
 // answer masks the error text of a failed answer.
 func (m masker) answer(a *loop.AssistantMessage) *loop.AssistantMessage {
-	if m.r == nil || a == nil || a.ErrorMessage == "" {
+	if m.known == nil || a == nil || a.ErrorMessage == "" {
 		return a
 	}
 	clean := *a

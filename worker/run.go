@@ -303,6 +303,19 @@ func (r *run) append(ev loop.Event, inputs ...*session.Input) error {
 	return r.o.append(evs, inputs...)
 }
 
+// apiKey asks the agent's; a key that was changed meanwhile is masked as well.
+func (r *run) apiKey() func(context.Context, string) (string, error) {
+	ask := r.agent.APIKey
+	if ask == nil {
+		return nil
+	}
+	return func(ctx context.Context, provider string) (string, error) {
+		key, err := ask(ctx, provider)
+		r.mask.add(key)
+		return key, err
+	}
+}
+
 // config is the loop's view of this run.
 func (r *run) config() *loop.Config {
 	a := r.agent
@@ -315,7 +328,7 @@ func (r *run) config() *loop.Config {
 		Retry:         a.Retry,
 		Compaction:    a.Compaction,
 		Interrupt:     r.interrupt,
-		APIKey:        a.APIKey,
+		APIKey:        r.apiKey(),
 		Steering:      r.poll(subjects.KindSteer, a.Steering),
 		FollowUp:      r.poll(subjects.KindFollowUp, a.FollowUp),
 

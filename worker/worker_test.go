@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pi-worker/pi-worker/internal/secret"
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/loop/looptest"
@@ -261,7 +262,7 @@ func TestSecretsNeverInToolResults(t *testing.T) {
 	b.start("w1", withAgent(Agent{Tools: []loop.Tool{leak(nil), fail}, Secrets: []string{"sk-verysecret"}}))
 	b.say("s1", subjects.KindPrompt, "hi")
 	b.wantOutcomes(b.settle("s1", 1), loop.OutcomeCompleted)
-	if log := b.dump("s1"); strings.Contains(log, "sk-verysecret") || !strings.Contains(log, masked) {
+	if log := b.dump("s1"); strings.Contains(log, "sk-verysecret") || !strings.Contains(log, secret.Placeholder) {
 		t.Errorf("want the secret masked:\n%s", log)
 	}
 	if strings.Contains(string(b.script.Requests()[1].Body), "sk-verysecret") {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pi-worker/pi-worker/config"
 	"github.com/pi-worker/pi-worker/internal/natsd"
+	"github.com/pi-worker/pi-worker/internal/secret"
 	"github.com/pi-worker/pi-worker/internal/wire"
 	"github.com/pi-worker/pi-worker/loop/looptest"
 )
@@ -45,7 +46,8 @@ one kills, and leaves it.`,
 			if port < 0 || port > maxPort {
 				return usageError{fmt.Errorf("--port %d is no port: 0 to %d", port, maxPort)}
 			}
-			log, level := wire.LeveledLogger(cfg.Log, errOut)
+			mask := secret.New(wire.Secrets(cfg)...)
+			log, level := wire.LeveledLogger(cfg.Log, mask.Writer(errOut))
 			srv, err := startServer(dir, port, cmd.Flags().Changed("port"), log)
 			if err != nil {
 				return err
@@ -68,7 +70,7 @@ one kills, and leaves it.`,
 				return err
 			}
 			greet(out, srv.ClientURL(), dir, model)
-			return work(cmd.Context(), nc, cfg, log, level)
+			return work(cmd.Context(), nc, cfg, &voice{log, level, mask})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder of JetStream's files (default a temporary one, removed at the end)")

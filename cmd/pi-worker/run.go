@@ -12,6 +12,7 @@ import (
 	"github.com/pi-worker/pi-worker/config"
 	"github.com/pi-worker/pi-worker/internal/metrics"
 	"github.com/pi-worker/pi-worker/internal/otlp"
+	"github.com/pi-worker/pi-worker/internal/secret"
 	"github.com/pi-worker/pi-worker/internal/wire"
 	"github.com/pi-worker/pi-worker/worker"
 )
@@ -27,7 +28,8 @@ func runCommand(errOut io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			log, level := wire.LeveledLogger(cfg.Log, errOut)
+			mask := secret.New(wire.Secrets(cfg)...)
+			log, level := wire.LeveledLogger(cfg.Log, mask.Writer(errOut))
 			nc, err := wire.Connect(cfg.NATS, "pi-worker", log)
 			if err != nil {
 				return err
@@ -36,17 +38,25 @@ func runCommand(errOut io.Writer) *cobra.Command {
 			if err := wire.Ensure(cmd.Context(), nc, cfg, force); err != nil {
 				return err
 			}
-			return work(cmd.Context(), nc, cfg, log, level)
+			return work(cmd.Context(), nc, cfg, &voice{log, level, mask})
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "change streams that exist with another configuration")
 	return cmd
 }
 
+// voice is the command's log, its level, and what it must not say.
+type voice struct {
+	log   *slog.Logger
+	level *slog.LevelVar
+	mask  *secret.Mask
+}
+
 // work runs a worker until ctx ends and its sessions are finished or handed
 // over.
-func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (err error) {
-	agents := wire.NewAgents(cfg, log)
+func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, v *voice) (err error) {
+	log := v.log
+	agents := wire.NewAgents(cfg, log).Masking(v.mask)
 	defer func() { err = errors.Join(err, agents.Close()) }()
 	tracer, endTraces, err := otlp.Start(ctx, "pi-worker", version(), log)
 	if err != nil {
@@ -59,7 +69,7 @@ func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, log *slog.Logg
 	listening := &listeners{log: log}
 	defer func() { err = errors.Join(err, listening.Close()) }()
 	// Before the worker is there: whoever asks meanwhile is told that it starts.
-	if err := listening.listenAll(cfg.HTTP, health(fit.Check, counts.Handler()), debugging(level, log)); err != nil {
+	if err := listening.listenAll(cfg.HTTP, health(fit.Check, counts.Handler()), debugging(v.level, log)); err != nil {
 		return err
 	}
 

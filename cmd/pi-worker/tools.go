@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pi-worker/pi-worker/config"
+	"github.com/pi-worker/pi-worker/internal/secret"
 	"github.com/pi-worker/pi-worker/internal/wire"
 )
 
@@ -29,7 +30,7 @@ offer over NATS. With --json it also has their schemas.`,
 			if err != nil {
 				return err
 			}
-			log := wire.Logger(cfg.Log, errOut)
+			log := wire.Logger(cfg.Log, secret.New(wire.Secrets(cfg)...).Writer(errOut))
 			agents := wire.NewAgents(cfg, log)
 			defer func() { err = errors.Join(err, agents.Close()) }()
 			p, err := cfg.Profile(agent)

@@ -64,9 +64,10 @@ var table = map[string]rule{
 	"tools/mcptool":  {ours: []string{"loop"}, theirs: []string{mcpSDK, nuid}},
 
 	"internal/session": {ours: []string{"subjects", "loop"}, theirs: []string{natsGo, nuid, xsync}},
-	"worker":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: append([]string{natsGo, nuid, xsync}, otelAPI...)},
+	"worker":           {ours: []string{"internal/session", "internal/secret", "subjects", "loop"}, theirs: append([]string{natsGo, nuid, xsync}, otelAPI...)},
 	"client":           {ours: []string{"internal/session", "subjects", "loop"}, theirs: append([]string{natsGo, nuid, xsync}, otelAPI...)},
 
+	"internal/secret": {},
 	// What a worker tells of itself: hooks become metrics, spans leave the process.
 	"internal/metrics": {ours: []string{"worker", "loop"}, theirs: []string{natsGo, prometheus}},
 	"internal/otlp":    {theirs: []string{otel, otelProto, protobuf}},
@@ -92,12 +93,12 @@ var table = map[string]rule{
 
 	// internal/wire makes what both commands need from a configuration.
 	"internal/wire": {
-		ours:   []string{"worker", "loop", "loop/openai", "tools", "tools/natstool", "tools/mcptool", "tools/snapshot", "subjects", "config", "internal/session"},
+		ours:   []string{"worker", "loop", "loop/openai", "tools", "tools/natstool", "tools/mcptool", "tools/snapshot", "subjects", "config", "internal/session", "internal/secret"},
 		theirs: []string{natsGo, nkeys, mcpSDK}, // its tests are an MCP server
 	},
 	// dev without a model runs a scripted one.
 	"cmd/pi-worker": {
-		ours:   []string{"internal/wire", "internal/metrics", "internal/otlp", "worker", "loop", "loop/openai", "tools", "tools/natstool", "subjects", "config", "internal/natsd", "internal/session", "loop/looptest"},
+		ours:   []string{"internal/wire", "internal/metrics", "internal/otlp", "internal/secret", "worker", "loop", "loop/openai", "tools", "tools/natstool", "subjects", "config", "internal/natsd", "internal/session", "loop/looptest"},
 		theirs: []string{natsGo, nuid, cobra, pflag},
 	},
 	// demo and dev wire what pi-worker wires, and a scripted model.

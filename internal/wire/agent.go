@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pi-worker/pi-worker/config"
+	"github.com/pi-worker/pi-worker/internal/secret"
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/loop/openai"
@@ -27,6 +27,7 @@ type Agents struct {
 	cfg *config.Config
 	log *slog.Logger
 
+	mask    *secret.Mask   // told of keys that are read; nil is not
 	sources sources        // set by Start
 	store   *session.Store // set by Start
 
@@ -45,6 +46,22 @@ type modelKey struct {
 // NewAgents keeps nothing open until the first prompt.
 func NewAgents(cfg *config.Config, log *slog.Logger) *Agents {
 	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}, files: map[string]*files{}}
+}
+
+// Masking tells mask of every key that is read, and gives a. Before the first
+// prompt.
+func (a *Agents) Masking(mask *secret.Mask) *Agents {
+	a.mask = mask
+	return a
+}
+
+// apiKey reads a profile's key.
+func (a *Agents) apiKey(p config.Profile) (string, error) {
+	key, err := p.APIKey()
+	if a.mask != nil && key != "" {
+		a.mask.Add(key.Reveal())
+	}
+	return key.Reveal(), err
 }
 
 // Close ends MCP servers and closes the models' idle connections.
@@ -70,37 +87,9 @@ func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
 		NATS: nc, Names: Names(a.cfg), ID: w.ID, Version: version,
 		Sessions: w.Sessions, Agent: a.Agent, Left: a.left, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
 		MaxAttempts: w.MaxAttempts, EphemeralTTL: ttl, SessionRecords: uint64(a.cfg.Retention.SessionRecords),
-		Ensure: EnsureOptions(a.cfg), Logger: a.log, Secrets: a.secrets(),
+		Ensure: EnsureOptions(a.cfg), Logger: a.log, Secrets: Secrets(a.cfg),
 		TraceContent: a.cfg.Trace.Content,
 	}
-}
-
-// soundsSecret matches names of variables whose values are to be masked.
-var soundsSecret = regexp.MustCompile(`(?i)key|token|secret|passw|credential`)
-
-// secrets are the values that no event may have. A key that cannot be read
-// now is added when a run needs it.
-func (a *Agents) secrets() []string {
-	out := []string{a.cfg.NATS.Password.Reveal(), a.cfg.NATS.Token.Reveal()}
-	for _, p := range a.cfg.Agents {
-		if key, err := p.APIKey(); err == nil {
-			out = append(out, key.Reveal())
-		}
-		for _, h := range p.Headers {
-			out = append(out, h.Reveal())
-		}
-	}
-	for _, s := range a.cfg.MCP {
-		for _, h := range s.Headers {
-			out = append(out, h.Reveal())
-		}
-		for _, v := range s.Env {
-			if name, value, ok := strings.Cut(v, "="); ok && soundsSecret.MatchString(name) {
-				out = append(out, value)
-			}
-		}
-	}
-	return out
 }
 
 // Agent is worker.Config's Agent.
@@ -112,7 +101,7 @@ func (a *Agents) Agent(ctx context.Context, req worker.AgentRequest) (*worker.Ag
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", worker.ErrNotAllowed, err)
 	}
-	key, err := p.APIKey()
+	key, err := a.apiKey(p)
 	if err != nil {
 		return nil, err
 	}
@@ -132,14 +121,11 @@ func (a *Agents) Agent(ctx context.Context, req worker.AgentRequest) (*worker.Ag
 		Name: p.Name, Model: model, SystemPrompt: p.SystemPrompt,
 		Tools: tools, ToolExecution: loop.ExecutionMode(p.ToolExecution),
 		Options: loop.ModelOptions{
-			APIKey: key.Reveal(), Temperature: p.Temperature, MaxTokens: p.MaxTokens,
+			APIKey: key, Temperature: p.Temperature, MaxTokens: p.MaxTokens,
 			Reasoning: reasoning(p.Reasoning), SessionID: req.Session,
 		},
 		// A key from a file may be replaced while a long run goes on.
-		APIKey: func(context.Context, string) (string, error) {
-			key, err := p.APIKey()
-			return key.Reveal(), err
-		},
+		APIKey: func(context.Context, string) (string, error) { return a.apiKey(p) },
 		Retry: loop.RetryPolicy{
 			MaxRetries: p.Retry.Max, BaseDelay: p.Retry.BaseDelay, MaxDelay: p.Retry.MaxDelay,
 			MaxRetryAfter: p.Retry.MaxRetryAfter, MidStream: p.Retry.MidStream,
@@ -149,7 +135,7 @@ func (a *Agents) Agent(ctx context.Context, req worker.AgentRequest) (*worker.Ag
 		Approvals:  approvals,
 		Steering:   worker.QueueMode(a.cfg.Worker.SteeringMode),
 		FollowUp:   worker.QueueMode(a.cfg.Worker.FollowUpMode),
-		Secrets:    []string{key.Reveal()},
+		Secrets:    []string{key},
 		Close:      closeTools,
 	}, nil
 }

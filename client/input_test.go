@@ -1,12 +1,15 @@
 package client_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"github.com/pi-worker/pi-worker/subjects"
 	"strings"
 	"testing"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pi-worker/pi-worker/client"
 	"github.com/pi-worker/pi-worker/internal/natstest"
@@ -196,5 +199,38 @@ func TestSteerMayInterrupt(t *testing.T) {
 	}
 	if !strings.Contains(string(msg.Data), `"urgency":"interrupt"`) {
 		t.Errorf("published %s", msg.Data)
+	}
+}
+
+func TestTraceContextOfTheCtxTravels(t *testing.T) {
+	b := newBundle(t)
+	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 2}, TraceFlags: trace.FlagsSampled})
+	ctx := trace.ContextWithSpanContext(t.Context(), sc)
+	const ofCtx = "00-00000000000000000000000000000001-0000000000000002-01"
+	const named = "00-00000000000000000000000000000003-0000000000000004-01"
+	for _, c := range []struct {
+		ctx  context.Context
+		opts *client.InputOptions
+		want string
+	}{
+		{ctx, nil, ofCtx},
+		{ctx, &client.InputOptions{TraceParent: named}, named},
+		{t.Context(), nil, ""},
+	} {
+		receipt, err := b.c.Prompt(c.ctx, "", loop.NewUserText("a"), c.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := b.JS.Stream(t.Context(), subjects.Names{}.InboxStream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg, err := stream.GetMsg(t.Context(), receipt.Seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := msg.Header.Get(subjects.HeaderTraceParent); got != c.want {
+			t.Errorf("traceparent %q, want %q", got, c.want)
+		}
 	}
 }

@@ -101,7 +101,9 @@ func must2[T any](v T, err error) func(*testing.T) T {
 
 // Every way to say who we are works, and without it the server refuses.
 func TestConnectByEachIdentity(t *testing.T) {
-	ca, user := newAuthority(t), must2(nkeys.CreateUser())(t)
+	ca, other, user := newAuthority(t), newAuthority(t), must2(nkeys.CreateUser())(t)
+	stranger := must2(must2(nkeys.CreateUser())(t).Seed())(t)
+	strangers, _, _ := newAccount(t)
 	seed, public := must2(user.Seed())(t), must2(user.PublicKey())(t)
 	creds, operator, resolver := newAccount(t)
 	oneWay := &tls.Config{Certificates: []tls.Certificate{ca.pair}}
@@ -111,16 +113,24 @@ func TestConnectByEachIdentity(t *testing.T) {
 		server *server.Options
 		right  config.NATS
 		wrong  config.NATS
+		says   string // the sentence for wrong
 	}{
 		{"user and password", &server.Options{Username: "me", Password: "planted-pw"},
-			config.NATS{User: "me", Password: "planted-pw"}, config.NATS{User: "me", Password: "planted-guess"}},
-		{"token", &server.Options{Authorization: "planted-token"}, config.NATS{Token: "planted-token"}, config.NATS{}},
-		{"NKey", &server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}}, config.NATS{NKey: write(t, "seed", seed)}, config.NATS{}},
+			config.NATS{User: "me", Password: "planted-pw"}, config.NATS{User: "me", Password: "planted-guess"}, "NATS refuses the credentials"},
+		{"token", &server.Options{Authorization: "planted-token"}, config.NATS{Token: "planted-token"}, config.NATS{Token: "planted-guess"}, "NATS refuses the credentials"},
+		{"NKey", &server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}}, config.NATS{NKey: write(t, "seed", seed)}, config.NATS{NKey: write(t, "seed", stranger)}, "NATS refuses the credentials"},
+		{"NKey that is none", &server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}},
+			config.NATS{NKey: write(t, "seed", seed)}, config.NATS{NKey: write(t, "seed", []byte("planted"))}, "reading nats.nkey"},
 		{"credentials file", &server.Options{TrustedOperators: []*jwt.OperatorClaims{operator}, AccountResolver: resolver},
-			config.NATS{Creds: creds}, config.NATS{}},
-		{"TLS", &server.Options{TLSConfig: oneWay, TLS: true, TLSTimeout: 5}, config.NATS{TLS: config.TLS{CA: ca.ca}}, config.NATS{}},
+			config.NATS{Creds: creds}, config.NATS{Creds: strangers}, "NATS refuses the credentials"},
+		{"credentials file that is not there", &server.Options{TrustedOperators: []*jwt.OperatorClaims{operator}, AccountResolver: resolver},
+			config.NATS{Creds: creds}, config.NATS{Creds: "/no/such/file.creds"}, "/no/such/file.creds"},
+		{"TLS", &server.Options{TLSConfig: oneWay, TLS: true, TLSTimeout: 5}, config.NATS{TLS: config.TLS{CA: ca.ca}}, config.NATS{}, "unknown authority; see nats.tls.ca"},
 		{"mutual TLS", &server.Options{TLSConfig: mutual, TLS: true, TLSVerify: true, TLSTimeout: 5},
-			config.NATS{TLS: config.TLS{CA: ca.ca, Cert: ca.cert, Key: ca.key}}, config.NATS{TLS: config.TLS{CA: ca.ca}}},
+			config.NATS{TLS: config.TLS{CA: ca.ca, Cert: ca.cert, Key: ca.key}}, config.NATS{TLS: config.TLS{CA: ca.ca}}, "TLS with NATS at "},
+		{"mutual TLS of another authority", &server.Options{TLSConfig: mutual, TLS: true, TLSVerify: true, TLSTimeout: 5},
+			config.NATS{TLS: config.TLS{CA: ca.ca, Cert: ca.cert, Key: ca.key}},
+			config.NATS{TLS: config.TLS{CA: ca.ca, Cert: other.cert, Key: other.key}}, "TLS with NATS at "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -137,8 +147,8 @@ func TestConnectByEachIdentity(t *testing.T) {
 				nc.Close()
 				t.Fatal("connected without it")
 			}
-			if !errors.Is(err, wire.ErrCredentials) && !errors.Is(err, wire.ErrUnreachable) || strings.Contains(err.Error(), "planted") {
-				t.Errorf("the error is %v", err)
+			if !errors.Is(err, wire.ErrCredentials) && !errors.Is(err, wire.ErrUnreachable) || strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("the error is %v, want %q in it", err, tt.says)
 			}
 		})
 	}

@@ -98,8 +98,20 @@ func explain(url config.URL, err error) error {
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("%w at %s", ErrUnreachable, url)
 	}
-	return fmt.Errorf("%w at %s: %s", ErrUnreachable, url, strings.TrimPrefix(err.Error(), "nats: "))
+	text := strings.TrimPrefix(err.Error(), "nats: ")
+	if strings.Contains(text, "tls") || strings.Contains(text, "x509") {
+		return &tlsError{fmt.Sprintf("TLS with NATS at %s fails: %s; see nats.tls.ca, and nats.tls.cert with nats.tls.key", url, text)}
+	}
+	return fmt.Errorf("%w at %s: %s", ErrUnreachable, url, text)
 }
+
+// tlsError is ErrUnreachable in other words: somebody answers.
+type tlsError struct{ text string }
+
+func (e *tlsError) Error() string { return e.text }
+
+// Is makes errors.Is(err, ErrUnreachable) true.
+func (e *tlsError) Is(target error) bool { return target == ErrUnreachable }
 
 // Names are the subjects of the configured prefix.
 func Names(cfg *config.Config) subjects.Names { return subjects.Names{Prefix: cfg.NATS.Prefix} }

@@ -47,6 +47,8 @@ type InputOptions struct {
 	Agent         string // profile of the worker
 	Model         string // one of those that the profile allows
 	ThinkingLevel string // minimal, low, medium, high, xhigh
+	// Limits lower the profile's; nil leaves them.
+	Limits *Limits
 	// Interrupt, of a steer, keeps the calls of the turn that have not begun
 	// from starting; otherwise it is delivered behind them all.
 	Interrupt bool
@@ -112,11 +114,23 @@ func (c *Client) parent(ctx context.Context, kind Kind, named *Parent) (*session
 	return &session.Parent{Session: named.Session, Run: run}, nil
 }
 
-func (o *InputOptions) extra() map[string]json.RawMessage {
-	if !o.Interrupt {
-		return nil
+// extra are the options that only a worker's agent understands.
+func (o *InputOptions) extra() (map[string]json.RawMessage, error) {
+	extra := map[string]json.RawMessage{}
+	if o.Interrupt {
+		extra["urgency"] = json.RawMessage(`"interrupt"`)
 	}
-	return map[string]json.RawMessage{"urgency": json.RawMessage(`"interrupt"`)}
+	if l := o.Limits; l != nil && *l != (Limits{}) {
+		if err := l.check(); err != nil {
+			return nil, err
+		}
+		b, err := json.Marshal(l)
+		if err != nil {
+			return nil, fmt.Errorf("encoding limits: %w", err)
+		}
+		extra["limits"] = b
+	}
+	return extra, nil
 }
 
 // Receipt says that the broker has an input. It may be stored as JSON and used
@@ -138,7 +152,7 @@ type Receipt struct {
 
 // Prompt starts a run, or queues one behind the session's current run. A new
 // session id is made if session is "". Errors: [ErrSession], [ErrEmptyPrompt],
-// [ErrTooLarge], [ErrFull], [ErrNoStreams], [ErrNoServer].
+// [ErrTooLarge], [ErrFull], [ErrNoStreams], [ErrNoServer], [ErrLimits].
 func (c *Client) Prompt(ctx context.Context, session string, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
 	if session == "" {
 		session = NewSession()
@@ -201,11 +215,15 @@ func (c *Client) publish(ctx context.Context, id string, kind Kind, msg *loop.Us
 	if err != nil {
 		return nil, err
 	}
+	extra, err := o.extra()
+	if err != nil {
+		return nil, err
+	}
 	in := &session.Input{
 		ID:      o.ID,
 		Message: msg,
 		Options: session.InputOptions{
-			Agent: o.Agent, Model: o.Model, ThinkingLevel: o.ThinkingLevel, Parent: parent, Extra: o.extra(),
+			Agent: o.Agent, Model: o.Model, ThinkingLevel: o.ThinkingLevel, Parent: parent, Extra: extra,
 		},
 		TraceParent: o.TraceParent,
 	}

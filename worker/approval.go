@@ -333,11 +333,12 @@ type wallClock struct {
 	pauses int
 }
 
-// newWallClock calls end when d has passed; with 0 never.
-func newWallClock(d time.Duration, end func()) *wallClock {
-	w := &wallClock{left: d, since: time.Now()}
+// newWallClock calls end when d has passed, of which former owners have used
+// some; with d 0 never.
+func newWallClock(d, used time.Duration, end func()) *wallClock {
+	w := &wallClock{left: max(0, d-used), since: time.Now()}
 	if d > 0 {
-		w.timer = time.AfterFunc(d, end)
+		w.timer = time.AfterFunc(w.left, end)
 	}
 	return w
 }

@@ -21,7 +21,8 @@ type Limits struct {
 	// IdenticalCalls counts calls of one tool with the same arguments in one
 	// run.
 	IdenticalCalls int
-	// WallTime is counted from the run's start, or from its resumption.
+	// WallTime is counted from the run's start, by the log, whoever goes on with
+	// it; what it waits for a person does not count.
 	WallTime time.Duration
 	// Tokens counts input and output of all answers in one run.
 	Tokens int64

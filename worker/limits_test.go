@@ -77,6 +77,57 @@ func TestWallTimeEndsRun(t *testing.T) {
 	})
 }
 
+// A run that is taken over again and again does not get its time anew each time:
+// it counts from agent_start in the log, the time without an owner included.
+func TestWallTimeCountsFromTheRunsFirstRecord(t *testing.T) {
+	inBubble(t, []looptest.Answer{callWork, callWork, looptest.Text("never asked")}, func(b *bench) {
+		s := newStepping()
+		s.tool.spec.Idempotent = true
+		agent := withAgent(Agent{Tools: []loop.Tool{s.tool}, Limits: Limits{WallTime: 10 * time.Minute}})
+		w1 := b.start("w1", agent)
+		began := time.Now()
+		b.say("s1", subjects.KindPrompt, "hi")
+		<-s.started
+		sleep(b.Context(), 4*time.Minute)
+		w1.die()
+		sleep(b.Context(), 2*time.Minute)
+		w2 := b.start("w2", agent)
+		<-s.started
+		sleep(b.Context(), 2*time.Minute)
+		w2.stop()
+		<-w2.done
+		b.start("w3", agent)
+		got := b.settle("s1", 1)
+		b.wantOutcomes(got, loop.OutcomeLimit)
+		if d := time.Since(began); d < 10*time.Minute-time.Second || d > 11*time.Minute {
+			b.Errorf("ended %v after its start, want 10m", d)
+		}
+		if want := "limit of 10m0s reached"; got[0].ErrorMessage != want {
+			b.Errorf("says %q, want %q", got[0].ErrorMessage, want)
+		}
+		b.check("s1")
+	})
+}
+
+// While nobody was there the time ran out: the next owner settles the run.
+func TestWallTimeThatRanOutWithoutAnOwnerEndsTheRun(t *testing.T) {
+	inBubble(t, []looptest.Answer{callWork}, func(b *bench) {
+		s := newStepping()
+		agent := withAgent(Agent{Tools: []loop.Tool{s.tool}, Limits: Limits{WallTime: 10 * time.Minute}})
+		w1 := b.start("w1", agent)
+		b.say("s1", subjects.KindPrompt, "hi")
+		<-s.started
+		w1.die()
+		sleep(b.Context(), time.Hour)
+		b.start("w2", agent)
+		b.wantOutcomes(b.settle("s1", 1), loop.OutcomeLimit)
+		if n := s.runs.Load(); n != 1 {
+			b.Errorf("the tool ran %d times", n)
+		}
+		b.check("s1")
+	})
+}
+
 func TestSteerAtTurnLimitBecomesPrompt(t *testing.T) {
 	b := newBench(t, benchOptions{answers: []looptest.Answer{callWork, looptest.Text("next")}})
 	s := newStepping()

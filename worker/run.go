@@ -52,6 +52,7 @@ type run struct {
 	// settled is how it ended, "" while it is open.
 	settled loop.Outcome
 	begun   time.Time
+	used    time.Duration // of its wall time, by former owners
 	spans   spans
 	log     *slog.Logger // has the run's sequence, and its trace
 
@@ -173,7 +174,7 @@ func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Eve
 	}
 	r.ctx, r.cancel = context.WithCancelCause(r.spans.with(o.ctx))
 	defer r.cancel(nil)
-	r.wall = newWallClock(r.agent.Limits.WallTime, func() { r.cancel(errWallTime) })
+	r.wall = newWallClock(r.agent.Limits.WallTime, r.used, func() { r.cancel(errWallTime) })
 	defer r.wall.stop()
 	o.board("running")
 	o.w.follow(o, r.family.sessions())

@@ -150,6 +150,7 @@ func (o *owner) resume(st *session.State, open *loop.OpenRun) error {
 	}
 	r.log.Info("run resumed", "attempt", attempts, "former", st.Worker)
 	call(o.w.cfg.Hooks.TakenOver, o.agentName)
+	r.used = st.Took(time.Now())
 	r.last = open.LastAssistant
 	if open.Assistant != nil {
 		r.last = open.Assistant

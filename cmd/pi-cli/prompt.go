@@ -25,6 +25,7 @@ type promptFlags struct {
 	inputFlags
 	session, agent, model, thinking string
 	parent                          string
+	limits                          []string
 	detach, json                    bool
 	abortOnInterrupt                bool
 	showThinking                    bool
@@ -61,6 +62,7 @@ Ctrl-C leaves the prompt running and says how to watch and how to stop it; with
 	flags.StringVar(&f.model, "model", "", "model, one that the profile allows")
 	flags.StringVar(&f.thinking, "thinking", "", "thinking level: "+strings.Join(thinkingLevels, ", "))
 	flags.StringVar(&f.parent, "parent", "", "run above this prompt, SESSION or SESSION/SEQUENCE: what aborts it aborts this")
+	flags.StringSliceVar(&f.limits, "limit", nil, "lower a limit of the profile, NAME=VALUE: "+strings.Join(limitNames(), ", ")+"; may be repeated")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "do not wait: print session and sequence")
 	flags.BoolVar(&f.json, "json", false, "print pi's events, one JSON a line; with --detach the receipt")
 	flags.BoolVar(&f.showThinking, "show-thinking", false, "show the model's reasoning on stderr")
@@ -87,6 +89,10 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string, named b
 			return usageErrorf("--parent: %v", err)
 		}
 	}
+	limits, err := parseLimits(f.limits)
+	if err != nil {
+		return err
+	}
 	msg, err := a.message(args, &f.inputFlags)
 	if err != nil {
 		return err
@@ -96,7 +102,9 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string, named b
 		return err
 	}
 	defer closeAll()
-	receipt, err := a.publish(ctx, c, f, parent, msg)
+	receipt, err := a.publish(ctx, c, msg, f.session, &client.InputOptions{
+		ID: f.id, Agent: f.agent, Model: f.model, ThinkingLevel: f.thinking, Parent: parent, Limits: limits,
+	})
 	if err != nil {
 		return err
 	}
@@ -108,12 +116,10 @@ func (a *app) prompt(ctx context.Context, f *promptFlags, args []string, named b
 
 // publish sends the prompt. An interrupt here ends the command: nobody knows
 // then whether the broker has the prompt.
-func (a *app) publish(ctx context.Context, c *client.Client, f *promptFlags, parent *client.Parent, msg *loop.UserMessage) (*client.Receipt, error) {
+func (a *app) publish(ctx context.Context, c *client.Client, msg *loop.UserMessage, session string, opts *client.InputOptions) (*client.Receipt, error) {
 	ctx, stop := a.untilInterrupted(ctx, nil)
 	defer stop()
-	return c.Prompt(ctx, f.session, msg, &client.InputOptions{
-		ID: f.id, Agent: f.agent, Model: f.model, ThinkingLevel: f.thinking, Parent: parent,
-	})
+	return c.Prompt(ctx, session, msg, opts)
 }
 
 // printReceipt prints what a script needs to come back.

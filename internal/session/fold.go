@@ -67,7 +67,11 @@ type State struct {
 	// have stored files that no record names. At most 64.
 	ClaimsSince []string
 
-	turn   int // of the open or last run, from 1
+	turn int // of the open or last run, from 1
+	// took is how long the open run went on up to Time, without what it waited
+	// for a person; asking says that it waits for one.
+	took   time.Duration
+	asking bool
 	memory memory
 }
 
@@ -79,6 +83,16 @@ func newState() *State {
 		Skipped:    make(map[uint64]subjects.Kind),
 		Edits:      make(map[uint64]loop.Message),
 	}
+}
+
+// Took is how long the open run has gone on at a time, from its first record and
+// by the broker's clock, whoever its owners were. What it waited for a person
+// does not count. 0 without an open run.
+func (st *State) Took(now time.Time) time.Duration {
+	if st.Claims == 0 || st.asking {
+		return st.took
+	}
+	return st.took + max(0, now.Sub(st.Time))
 }
 
 // Spent says whether nothing is left to do for an input but to delete it.
@@ -236,6 +250,9 @@ func (f *folder) apply(rec *Record) error {
 		return err
 	}
 	before := st.TraceParent
+	if f.open && !st.asking {
+		st.took += rec.Time.Sub(st.Time)
+	}
 	st.TailSeq, st.Seq, st.Sub, st.Epoch, st.Time = rec.StreamSeq, rec.Seq, rec.Sub, rec.Epoch, rec.Time
 	for _, ev := range rec.Events {
 		f.event(rec, ev)
@@ -243,6 +260,7 @@ func (f *folder) apply(rec *Record) error {
 			return fmt.Errorf("%w: session %s, stream sequence %d: %w", ErrBroken, rec.Session, rec.StreamSeq, err)
 		}
 	}
+	st.asking = len(f.asking) > 0
 	if st.TraceParent = ""; f.open {
 		st.TraceParent = cmp.Or(rec.TraceParent, before)
 	}
@@ -315,7 +333,7 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 		// The first start after a settled prompt; a run that a retry
 		// starts again has the same prompt.
 		if !f.open {
-			f.open, st.Attempts, st.Claims = true, 1, 1
+			f.open, st.Attempts, st.Claims, st.took = true, 1, 1, 0
 		}
 	case *loop.ApprovalRequested:
 		if f.asking == nil {
@@ -329,7 +347,7 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 			st.Attempts = 0
 		}
 	case *loop.AgentSettled:
-		f.open, st.Attempts, st.Claims, st.Prompt = false, 0, 0, nil
+		f.open, st.Attempts, st.Claims, st.Prompt, st.took = false, 0, 0, nil, 0
 		f.asking = nil
 		st.Settled, st.LastOutcome = rec.StreamSeq, ev.Outcome
 	}

@@ -55,6 +55,7 @@ const (
 	HeaderID          = "Pi-Id"         // dead letters: the input's id
 	HeaderKind        = "Pi-Kind"       // dead letters: the input's kind
 	HeaderRedrive     = "Pi-Redrive"    // inputs: sequence of the dead letter that is tried again
+	HeaderRings       = "Pi-Rings"      // inputs: "1" if the publisher rings the bell itself
 	HeaderTraceParent = "traceparent"   // W3C trace context
 )
 

@@ -96,11 +96,16 @@ func (b *board) last(ctx context.Context, s session.Summary) {
 // anything: the log says it, and the former owner's summary says the rest. That
 // one is derived, so nothing depends on whether it can be read.
 func (o *owner) recall(ctx context.Context, st *session.State) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	former, err := o.w.store.Summary(ctx, o.session)
-	if err != nil {
-		o.log.Debug("reading the former summary", "error", err)
+	former := st.Former // read with an empty log
+	if former == nil && st.TailSeq != 0 {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		var err error
+		if former, err = o.w.store.Summary(ctx, o.session); err != nil {
+			o.log.Debug("reading the former summary", "error", err)
+		}
+	}
+	if former == nil {
 		former = &session.Summary{}
 	}
 	o.summary.Agent, o.summary.Model, o.summary.Prompts = former.Agent, former.Model, former.Prompts

@@ -49,6 +49,8 @@ type owner struct {
 	// saved and claimsSince are the fold's.
 	saved       *loop.WorkspaceSaved
 	claimsSince []string
+	// deleting are deletions of inputs that nobody waits for meanwhile.
+	deleting sync.WaitGroup
 }
 
 func newOwner(w *Worker, c *session.Claim, stopping <-chan struct{}) *owner {
@@ -66,7 +68,8 @@ func newOwner(w *Worker, c *session.Claim, stopping <-chan struct{}) *owner {
 func (o *owner) serve(ctx context.Context) error {
 	ctx, o.stop = context.WithCancelCause(ctx)
 	o.ctx = ctx
-	defer o.stop(nil)
+	defer o.deleting.Wait()
+	defer o.stop(nil) // and with it deletions, if this is not the end of the work
 	st, err := o.w.store.Fold(ctx, o.session)
 	if err != nil {
 		return o.cause(fmt.Errorf("folding the log: %w", err))
@@ -88,7 +91,12 @@ func (o *owner) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	if o.events, err = o.w.store.OpenLog(ctx, o.session, st, o.w.cfg.ID, lost(st, open)...); err != nil {
+	if open != nil { // its owner may still be at work: the fence comes first
+		o.events, err = o.w.store.OpenLog(ctx, o.session, st, o.w.cfg.ID, lost(st, open)...)
+	} else {
+		o.events, err = o.w.store.BeginLog(ctx, o.session, st, o.w.cfg.ID)
+	}
+	if err != nil {
 		return o.cause(fmt.Errorf("claiming the log: %w", err))
 	}
 	o.written.Store(o.events)
@@ -100,7 +108,11 @@ func (o *owner) serve(ctx context.Context) error {
 	defer watch.Wait()
 	defer o.stop(nil)
 	watch.Go(o.watchLog)
-	return o.cause(o.work(st, open))
+	err = o.work(st, open)
+	if err == nil {
+		o.deleting.Wait()
+	}
+	return o.cause(err)
 }
 
 // cause prefers the reason why the session was taken away to the error that
@@ -297,7 +309,10 @@ func (o *owner) barrier(ctx context.Context) error {
 		}
 		return err
 	}
-	o.inbox.forget(ctx, spent, o.log)
+	if len(spent) > 0 {
+		// Joined before the run's last record, and before the session is left.
+		o.deleting.Go(func() { o.inbox.forget(o.ctx, spent, o.log) })
+	}
 	return nil
 }
 
@@ -308,6 +323,9 @@ func (o *owner) deadLetter(in *session.Input, reason string, attempts int, cause
 	text := mask.text(cause.Error())
 	// First the dead letter, then the event: a crash between them repeats the
 	// letter, the other order would lose it.
+	if err := o.events.Flush(o.ctx); err != nil { // only the owner writes letters
+		return err
+	}
 	if err := o.w.store.DeadLetter(o.ctx, in, reason, attempts, text); err != nil {
 		return fmt.Errorf("writing the dead letter: %w", err)
 	}

@@ -95,6 +95,7 @@ func (o *owner) settle(r *run, outcome loop.Outcome, text string, evs []loop.Eve
 		PromptSeq: r.prompt.Seq, PromptID: r.prompt.ID, ErrorMessage: text,
 		RetryAfter: r.wish(outcome),
 	})
+	o.deleting.Wait()
 	if err := o.append(evs, spent...); err != nil {
 		return err
 	}
@@ -177,6 +178,9 @@ func (o *owner) giveUp(prompt session.InputRef, open *loop.OpenRun, attempts int
 	text := newMasker(o.w.cfg.Secrets).text(cause.Error())
 	o.log.Warn("run dead-lettered", "run", prompt.Seq, "reason", reason, "error", text)
 	in := promptInput(o.session, prompt, open)
+	if err := o.events.Flush(o.ctx); err != nil { // only the owner writes letters
+		return err
+	}
 	if err := o.w.store.DeadLetter(o.ctx, in, reason, attempts, text); err != nil {
 		return fmt.Errorf("writing the dead letter: %w", err)
 	}

@@ -27,6 +27,26 @@ func newSlots(n int) *slots {
 	return &slots{busy: make(chan struct{}, n), waiting: make(chan struct{}, n*waitingPerSlot)}
 }
 
+// free waits until there is a slot, and takes none; false if ctx ends first.
+func (s *slots) free(ctx context.Context) bool {
+	one := s.take(ctx)
+	if one == nil {
+		return false
+	}
+	one.free()
+	return true
+}
+
+// try takes a slot if there is one, otherwise it gives nil.
+func (s *slots) try() *slot {
+	select {
+	case s.busy <- struct{}{}:
+		return &slot{slots: s, busy: true}
+	default:
+		return nil
+	}
+}
+
 // take waits for a slot; nil if ctx ends first.
 func (s *slots) take(ctx context.Context) *slot {
 	select {

@@ -78,3 +78,19 @@ func TestSlotsBoundWhatWorksAndWhatWaits(t *testing.T) {
 		t.Errorf("%d and %d are never freed", len(s.busy), len(s.waiting))
 	}
 }
+
+// A worker of one session takes up the run again whose slot it had given back,
+// although nobody else wants that slot.
+func TestOnlySlotIsTakenUpAgain(t *testing.T) {
+	inBubble(t, []looptest.Answer{
+		looptest.Reply{Status: 429, Text: "slow down"}, looptest.Text("ok"),
+	}, func(b *bench) {
+		b.start("w1", func(c *Config) {
+			withAgent(Agent{Retry: loop.RetryPolicy{MaxRetries: 2, BaseDelay: 30 * time.Second, MaxDelay: 30 * time.Second}})(c)
+			c.Sessions = 1
+		})
+		b.say("s", subjects.KindPrompt, "wait")
+		b.wantOutcomes(b.settle("s", 1), loop.OutcomeCompleted)
+		b.check("s")
+	})
+}

@@ -167,24 +167,32 @@ func stopAll(stops []func() error) error {
 // run.
 func (w *Worker) claim(ctx, work context.Context, sessions *sync.WaitGroup) error {
 	slots := newSlots(w.cfg.Sessions)
-	free := slots.take(ctx)
-	if free == nil {
-		return nil
-	}
-	for c, err := range w.store.Claims(ctx) {
+	for c, err := range w.store.Claims(ctx, func() bool { return slots.free(ctx) }) {
 		if err != nil {
 			return err
 		}
-		mine := free
+		mine := slots.try()
+		if mine == nil {
+			// A session that had given its slot back goes on with the one that
+			// this bell was pulled for.
+			w.handBack(c)
+			continue
+		}
 		sessions.Go(func() {
 			defer mine.free()
 			w.own(work, ctx.Done(), c, mine)
 		})
-		if free = slots.take(ctx); free == nil {
-			break
-		}
 	}
 	return nil
+}
+
+// handBack gives up a claim that never began.
+func (w *Worker) handBack(c *session.Claim) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	if err := c.Release(ctx, 0); err != nil {
+		w.log.Warn("releasing the bell", "session", c.Session(), "error", err)
+	}
 }
 
 // own has one session until there is nothing to do or the claim ends.

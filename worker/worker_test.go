@@ -52,7 +52,7 @@ func TestPromptIsOneRecordWithItsInput(t *testing.T) {
 			for _, ev := range rec.Events {
 				types = append(types, ev.EventType())
 			}
-			if want := []string{"agent_start", "turn_start", "message_start", "message_end"}; !slices.Equal(types, want) {
+			if want := []string{"session_claimed", "agent_start", "turn_start", "message_start", "message_end"}; !slices.Equal(types, want) {
 				t.Errorf("the consuming record has %v, want %v", types, want)
 			}
 			return

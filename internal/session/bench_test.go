@@ -65,7 +65,7 @@ func BenchmarkClaim(b *testing.B) {
 	b.ReportAllocs()
 	e.must(e.store.Ring("s"))
 	n := 0
-	for c, err := range e.store.Claims(b.Context()) {
+	for c, err := range e.store.Claims(b.Context(), nil) {
 		e.must(err)
 		e.must(c.Remove(b.Context()))
 		if n++; n >= b.N {

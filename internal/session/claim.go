@@ -22,15 +22,23 @@ const (
 )
 
 // Claims gives one bell after the other, each a lease on its session. A bell
-// is pulled only when the loop asks for it: a worker that is full does not
-// ask. Streams and consumers that are gone are made again; meanwhile Ready
-// says so. It ends without an error when ctx ends, and with one when nothing
-// but a person can help.
-func (s *Store) Claims(ctx context.Context) iter.Seq2[*Claim, error] {
+// is pulled only when ready, which may wait, says true; nil always does. A
+// worker that is full does not ask, and one at a time: what was sent to a
+// worker that turns out to be frozen or cut off has to wait for its AckWait.
+// Streams and consumers that are gone are made again; meanwhile Ready says so.
+// It ends without an error when ctx ends or ready says false, and with one when
+// nothing but a person can help.
+func (s *Store) Claims(ctx context.Context, ready func() bool) iter.Seq2[*Claim, error] {
+	batch := func() int {
+		if ready == nil || ready() {
+			return 1
+		}
+		return 0
+	}
 	return func(yield func(*Claim, error) bool) {
 		p := &puller{store: s, stream: s.names.BellStream(), consumer: subjects.ConsumerWorkers, trouble: &s.claiming}
 		defer func() { p.stop() }()
-		for m, wait := range s.pulls(ctx, p, 1) {
+		for m, wait := range s.pulls(ctx, p, batch) {
 			session, err := s.names.ParseBell(m.Subject)
 			if err != nil {
 				continue // the stream's subjects allow it, we don't: it has no inbox
@@ -45,9 +53,10 @@ func (s *Store) Claims(ctx context.Context) iter.Seq2[*Claim, error] {
 	}
 }
 
-// pulls gives the messages of a consumer and its AckWait, until ctx ends or
-// the connection is closed. It makes again what is missing.
-func (s *Store) pulls(ctx context.Context, p *puller, batch int) iter.Seq2[*nats.Msg, time.Duration] {
+// pulls gives the messages of a consumer and its AckWait, until ctx ends, batch
+// says 0 or the connection is closed. batch is how many to pull at once. It
+// makes again what is missing.
+func (s *Store) pulls(ctx context.Context, p *puller, batch func() int) iter.Seq2[*nats.Msg, time.Duration] {
 	return func(yield func(*nats.Msg, time.Duration) bool) {
 		var ackWait time.Duration // 0 before the consumer was seen
 		pause := 100 * time.Millisecond
@@ -56,8 +65,13 @@ func (s *Store) pulls(ctx context.Context, p *puller, batch int) iter.Seq2[*nats
 			if ackWait == 0 {
 				ackWait, err = s.ackWait(ctx, p.stream, p.consumer)
 			}
+			if err == nil && p.waiting == 0 {
+				if err = p.pull(batch()); errors.Is(err, errNoneWanted) {
+					return
+				}
+			}
 			if err == nil {
-				m, err = p.next(ctx, batch)
+				m, err = p.next(ctx)
 			}
 			if err == nil || errors.Is(err, errPullExpired) {
 				p.trouble.Store(nil)

@@ -29,12 +29,9 @@ func (l *Log) write() {
 			l.mu.Unlock()
 			return
 		}
-		seg := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-		l.bytes -= len(seg.buf)
-		seg.seal(len(seg.buf))
-		l.bytes += len(seg.buf)
+		l.bytes -= l.queued()
+		seg := l.gather()
+		l.bytes += len(seg.buf) + l.queued()
 		trace := l.traceParent
 		l.mu.Unlock()
 
@@ -62,6 +59,76 @@ func (l *Log) write() {
 		l.wake()
 		l.mu.Unlock()
 	}
+}
+
+// maxJoined is how many bytes of ephemeral events may go into a durable record,
+// and so stay: what a record of their own would cost besides them.
+const maxJoined = 256
+
+// queued is the size of what waits. Called with mu held.
+func (l *Log) queued() (n int) {
+	for _, seg := range l.queue {
+		n += len(seg.buf)
+	}
+	return n
+}
+
+// gather takes the next record from the queue, and with it what follows as long
+// as that is one record at less cost: durable events behind a few ephemeral
+// ones that wait between them. Called with mu held.
+func (l *Log) gather() *segment {
+	seg := l.pop()
+	for len(l.queue) > 0 && seg.joins(l.queue, l.limit) {
+		for more := true; more; {
+			next := l.pop()
+			more = next.ephemeral
+			seg.add(next)
+			if cap(next.buf) <= maxSpare {
+				l.spare = next
+			}
+		}
+	}
+	return seg
+}
+
+func (l *Log) pop() *segment {
+	seg := l.queue[0]
+	l.queue[0] = nil
+	l.queue = l.queue[1:]
+	seg.seal(len(seg.buf))
+	return seg
+}
+
+// joins says whether the segments up to the next durable one may join seg,
+// which then is durable.
+func (seg *segment) joins(queue []*segment, limit int) bool {
+	size, inputs, eph := len(seg.buf), len(seg.inputs), 0
+	if seg.blob != "" {
+		return false
+	}
+	if seg.ephemeral {
+		eph = len(seg.buf)
+	}
+	for _, next := range queue[:min(2, len(queue))] {
+		if next.blob != "" || eph > 0 && next.ephemeral {
+			return false
+		}
+		size, inputs = size+1+len(next.buf)+next.pack.reserve(), inputs+len(next.inputs)
+		if !next.ephemeral {
+			return eph <= maxJoined && inputs <= maxInputs && size <= limit
+		}
+		eph = len(next.buf) + next.pack.reserve()
+	}
+	return false
+}
+
+// add appends the lines of a sealed segment.
+func (seg *segment) add(next *segment) {
+	seg.buf = append(append(seg.buf, '\n'), next.buf...)
+	seg.events += next.events
+	seg.ephemeral = seg.ephemeral && next.ephemeral
+	seg.says.join(next.says)
+	seg.inputs = append(seg.inputs, next.inputs...)
 }
 
 // commit appends one record and does not return before its outcome is known

@@ -173,7 +173,7 @@ func crashingWorker(ctx context.Context, t *testing.T, e *natstest.Env, rnd *ran
 				t.Error(err)
 			}
 		})
-		for claim, err := range store.Claims(ctx) {
+		for claim, err := range store.Claims(ctx, nil) {
 			if err != nil {
 				break // the connection is closed: this life is over
 			}

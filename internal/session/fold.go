@@ -56,6 +56,9 @@ type State struct {
 	// Prompt is the input that began the open run, nil without one.
 	Prompt *InputRef
 	Time   time.Time // of the last record
+	// Former is the summary of a session without records, nil if it has none.
+	// OpenLog and BeginLog read it.
+	Former *Summary
 	// Released says that the last owner gave the session back in good order
 	// while a run was open.
 	Released bool

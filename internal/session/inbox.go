@@ -80,6 +80,7 @@ func (s *Store) publishInput(ctx context.Context, session string, kind subjects.
 	msg := nats.NewMsg(s.names.Input(session, kind))
 	msg.Data = data
 	msg.Header.Set(jetstream.MsgIDHeader, session+"/"+in.ID)
+	msg.Header.Set(subjects.HeaderRings, "1")
 	if in.TraceParent != "" {
 		msg.Header.Set(subjects.HeaderTraceParent, in.TraceParent)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pi-worker/pi-worker/internal/natstest"
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/subjects"
@@ -19,7 +21,7 @@ func TestLeaseOutlivesALongRun(t *testing.T) {
 		c := b.claim()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 		defer cancel()
-		for other, err := range b.store.Claims(ctx) {
+		for other, err := range b.store.Claims(ctx, nil) {
 			b.must(err)
 			t.Errorf("session %s was claimed again while its owner lived", other.Session())
 			b.must(other.Release(t.Context(), 0))
@@ -46,7 +48,7 @@ func TestLeaseExpiresAndAnotherClaims(t *testing.T) {
 		var second *session.Claim
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
-		for c, err := range dead.Claims(ctx) {
+		for c, err := range dead.Claims(ctx, nil) {
 			b.must(err)
 			second = c
 			break
@@ -134,7 +136,7 @@ func TestRingerRingsStrandedInput(t *testing.T) {
 		b.must(c.Remove(t.Context()))
 		quiet, done := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer done()
-		for c, err := range b.store.Claims(quiet) {
+		for c, err := range b.store.Claims(quiet, nil) {
 			b.must(err)
 			t.Errorf("session %s rings though its inbox is empty", c.Session())
 			b.must(c.Remove(t.Context()))
@@ -169,7 +171,7 @@ func TestClaimsGoOnAfterDeletion(t *testing.T) {
 				})
 				bells := make(chan string)
 				wg.Go(func() {
-					for c, err := range b.store.Claims(ctx) {
+					for c, err := range b.store.Claims(ctx, nil) {
 						b.must(err)
 						bells <- c.Session()
 						b.must(c.Remove(t.Context()))
@@ -200,4 +202,33 @@ func TestClaimsGoOnAfterDeletion(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The ringer leaves an input alone whose publisher rings, and rings when that
+// bell was lost.
+func TestRingerRingsForALostRing(t *testing.T) {
+	natstest.InBubble(t, nil, func(t *testing.T, e *natstest.Env) {
+		b := newBench(t, e, nil)
+		// As a publisher does that dies before it rings.
+		msg := nats.NewMsg(b.store.Names().Input("s", subjects.KindPrompt))
+		msg.Header.Set(subjects.HeaderRings, "1")
+		msg.Data = []byte("hi")
+		_, err := e.JS.PublishMsg(t.Context(), msg)
+		b.must(err)
+		published := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { b.must(b.store.Ringer(ctx)) })
+		for c, err := range b.store.Claims(ctx, nil) {
+			b.must(err)
+			if d := time.Since(published); d < time.Second {
+				t.Errorf("rung after %v, before the publisher's own bell can be called lost", d)
+			}
+			b.must(c.Release(t.Context(), 0))
+			break
+		}
+		stop()
+		wg.Wait()
+		e.NC.Close()
+	})
 }

@@ -55,6 +55,7 @@ type Log struct {
 	mu          sync.Mutex
 	queue       []*segment
 	spare       *segment // of the last commit, to be filled again
+	scratch     []byte   // of fits
 	bytes       int      // in queue and in flight
 	appended    uint64   // events
 	acked       uint64   // events
@@ -83,6 +84,30 @@ type tail struct {
 // be a fresh Fold of the session; the log keeps it and takes it over. It is
 // ErrFenced if someone else wrote since. ctx bounds the opening only.
 func (s *Store) OpenLog(ctx context.Context, session string, st *State, worker string, also ...loop.Event) (*Log, error) {
+	l, err := s.BeginLog(ctx, session, st, worker)
+	if err != nil {
+		return nil, err
+	}
+	if len(also) > 0 {
+		err = l.AppendAll(ctx, also)
+	}
+	if err == nil {
+		err = l.Flush(ctx)
+	}
+	if err != nil {
+		l.fail(err)
+		l.cancel()
+		l.wg.Wait()
+		return nil, fmt.Errorf("claiming session %s: %w", session, err)
+	}
+	return l, nil
+}
+
+// BeginLog is OpenLog without a record of its own: session_claimed leaves with
+// what is appended next, or by Flush. Until then there is no fence, and nothing
+// may be done that only the owner may do; the first Flush says whether it is
+// this one.
+func (s *Store) BeginLog(ctx context.Context, session string, st *State, worker string) (*Log, error) {
 	if _, err := subjects.ParseSession(session); err != nil {
 		return nil, err
 	}
@@ -98,16 +123,7 @@ func (s *Store) OpenLog(ctx context.Context, session string, st *State, worker s
 	}
 	// The log outlives the call that opens it, and ends by Close.
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	err := l.AppendAll(ctx, append([]loop.Event{&loop.SessionClaimed{Worker: worker, Epoch: l.epoch.String()}}, also...))
-	if err == nil {
-		err = l.Flush(ctx)
-	}
-	if err != nil {
-		l.fail(err)
-		l.cancel()
-		l.wg.Wait()
-		return nil, fmt.Errorf("claiming session %s: %w", session, err)
-	}
+	l.put(&loop.SessionClaimed{Worker: worker, Epoch: l.epoch.String()}, nil)
 	return l, nil
 }
 
@@ -174,8 +190,8 @@ func (l *Log) AppendAll(ctx context.Context, evs []loop.Event, inputs ...InputRe
 			inputs[i].Returned = true
 		}
 	}
-	if len(evs) > 1 {
-		l.push(false) // a record of their own: the inputs of another may fill it
+	if len(evs) > 1 && !l.fits(evs, inputs) {
+		l.push(false)
 	}
 	for i, ev := range evs {
 		if i == len(evs)-1 {
@@ -185,11 +201,37 @@ func (l *Log) AppendAll(ctx context.Context, evs []loop.Event, inputs ...InputRe
 		}
 	}
 	l.state.take(0, evs, inputs...)
-	if !l.writing {
+	l.start()
+	return nil
+}
+
+// start has the queue written. Called with mu held.
+func (l *Log) start() {
+	if !l.writing && len(l.queue) > 0 {
 		l.writing = true
 		l.wg.Go(l.write) // ends when the queue is empty; Close waits for it
 	}
-	return nil
+}
+
+// fits says whether events that belong together can join the last record that
+// waits, without one of them going into the next. Called with mu held.
+func (l *Log) fits(evs []loop.Event, inputs []InputRef) bool {
+	if len(l.queue) == 0 {
+		return false
+	}
+	seg := l.queue[len(l.queue)-1]
+	if seg.ephemeral || seg.blob != "" || len(seg.inputs)+len(inputs) > maxInputs {
+		return false
+	}
+	size := len(seg.buf)
+	for _, ev := range evs {
+		l.scratch = loop.AppendWire(l.scratch[:0], ev)
+		size += 1 + len(l.scratch)
+	}
+	if cap(l.scratch) > maxSpare {
+		l.scratch = nil
+	}
+	return size <= l.limit
 }
 
 func isReturned(ev loop.Event) bool {
@@ -281,6 +323,9 @@ func (l *Log) wake() {
 func (l *Log) Flush(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.err == nil && ctx.Err() == nil { // otherwise the log is being abandoned
+		l.start()
+	}
 	for target := l.appended; l.acked < target; {
 		if l.err != nil {
 			return l.err

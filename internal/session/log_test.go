@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +61,8 @@ func TestTwoClaimsOfOneFoldLeaveOneOwner(t *testing.T) {
 func TestRecordsAreDenseAndDeltasApart(t *testing.T) {
 	b := start(t)
 	l := b.open("s", "w")
-	b.append(l, &loop.AgentStart{}, delta("a"), delta("b"), waiting(1), delta("c"), &loop.TurnEnd{})
+	long := strings.Repeat("long", 100)
+	b.append(l, &loop.AgentStart{}, delta("a"), delta(long), waiting(1), delta(long), &loop.TurnEnd{})
 	b.close(l)
 	got := []string{}
 	durable, sub := uint64(0), uint64(0)
@@ -86,6 +88,71 @@ func TestRecordsAreDenseAndDeltasApart(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
+	}
+}
+
+// A few deltas that wait with a durable event are part of its record: one of
+// their own would be larger than they are, and they would leave no sooner.
+func TestFewDeltasJoinTheRecordBehindThem(t *testing.T) {
+	b := start(t)
+	l, err := b.store.BeginLog(t.Context(), "s", b.fold("s"), "w")
+	b.must(err)
+	// One call, so that the writer finds all of them waiting.
+	b.must(l.AppendAll(t.Context(), []loop.Event{
+		&loop.AgentStart{}, delta("a"), delta("b"), &loop.TurnEnd{}, delta("c"), &loop.AgentEnd{}, delta("d"),
+	}))
+	b.close(l)
+	var got []string
+	for _, rec := range b.records("s", session.From{}) {
+		var types []string
+		for _, ev := range rec.Events {
+			types = append(types, ev.EventType())
+		}
+		got = append(got, fmt.Sprintf("%d.%d %s", rec.Seq, rec.Sub, strings.Join(types, " ")))
+	}
+	want := []string{
+		"1.0 session_claimed agent_start message_update message_update turn_end message_update agent_end",
+		"1.1 message_update",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("records %q, want %q", got, want)
+	}
+	b.fold("s")
+}
+
+// Who begins a log without waiting learns by the first Flush that it is not
+// his, and nothing of his is in it.
+func TestBegunLogIsFencedByFlush(t *testing.T) {
+	b := start(t)
+	one, two := b.fold("s"), b.fold("s")
+	late, err := b.store.BeginLog(t.Context(), "s", one, "w1")
+	b.must(err)
+	l, err := b.store.OpenLog(t.Context(), "s", two, "w2")
+	b.must(err)
+	if err := late.Append(t.Context(), waiting(1)); err != nil && !errors.Is(err, session.ErrFenced) {
+		t.Errorf("append: %v", err)
+	}
+	if err := late.Flush(t.Context()); !errors.Is(err, session.ErrFenced) {
+		t.Errorf("flush: %v, want ErrFenced", err)
+	}
+	b.close(l)
+	if recs := b.records("s", session.From{}); len(recs) != 1 || recs[0].Epoch != l.Epoch() {
+		t.Errorf("%d records", len(recs))
+	}
+}
+
+// A log that was begun and is abandoned leaves nothing.
+func TestBegunLogThatIsAbandonedWritesNothing(t *testing.T) {
+	b := start(t)
+	l, err := b.store.BeginLog(t.Context(), "s", b.fold("s"), "w")
+	b.must(err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.Close(ended); err == nil {
+		t.Error("closed without an error")
+	}
+	if st := b.fold("s"); st.TailSeq != 0 {
+		t.Errorf("the log has a record %d", st.TailSeq)
 	}
 }
 

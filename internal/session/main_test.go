@@ -100,7 +100,7 @@ func (b *bench) claim() *session.Claim {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
 	defer cancel()
-	for c, err := range b.store.Claims(ctx) {
+	for c, err := range b.store.Claims(ctx, nil) {
 		b.must(err)
 		return c
 	}

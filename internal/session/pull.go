@@ -21,6 +21,7 @@ const (
 
 var (
 	errPullExpired = errors.New("session: pull expired")
+	errNoneWanted  = errors.New("session: no message is wanted")
 	errPullLost    = errors.New("session: consumer is silent")
 )
 
@@ -35,13 +36,9 @@ type puller struct {
 	waiting  int                    // messages that the last pull may still bring
 }
 
-// next gives one message. It pulls up to batch at once and hands them out one
-// by one. errPullExpired says that there was none; every other error means
+// next gives one message of those that were pulled. errPullExpired says that there was none; every other error means
 // that consumer, stream or server are in trouble.
-func (p *puller) next(ctx context.Context, batch int) (*nats.Msg, error) {
-	if err := p.pull(batch); err != nil {
-		return nil, err
-	}
+func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
 	for {
 		m, err := p.receive(ctx)
 		if err != nil {
@@ -78,9 +75,10 @@ func (p *puller) receive(ctx context.Context) (*nats.Msg, error) {
 	return m, err
 }
 
+// pull asks for up to so many messages.
 func (p *puller) pull(batch int) error {
-	if p.waiting > 0 {
-		return nil
+	if batch == 0 {
+		return errNoneWanted
 	}
 	if p.sub == nil {
 		sub, err := p.store.nc.SubscribeSync(nats.NewInbox())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -264,8 +265,9 @@ func TestExpiredDeltasAreNoGap(t *testing.T) {
 	natstest.InBubble(t, nil, func(t *testing.T, e *natstest.Env) {
 		b := newBench(t, e, nil)
 		l := b.open("s", "w")
-		b.append(l, waiting(1), delta("a"), waiting(2))
-		b.append(l, delta("b"))
+		long := strings.Repeat("long", 100)
+		b.append(l, waiting(1), delta(long), waiting(2))
+		b.append(l, delta(long))
 		time.Sleep(2 * time.Hour)
 		b.append(l, waiting(3))
 		b.close(l)

@@ -120,6 +120,14 @@ func (s *says) event(ev loop.Event) {
 	}
 }
 
+// join adds what another record says.
+func (s *says) join(more says) {
+	s.consumes = s.consumes || more.consumes
+	s.settles = s.settles || more.settles
+	s.checkpoint = s.checkpoint || more.checkpoint
+	s.summary = s.summary || more.summary
+}
+
 // mark is the place of a record.
 type mark struct {
 	stream, seq uint64
@@ -272,6 +280,7 @@ func (s *Store) goOn(ctx context.Context, session string, st *State) {
 		}
 		return
 	}
+	st.Former = sum
 	if epoch, err := ParseEpoch(sum.Epoch); err == nil {
 		st.Epoch, st.Seq = epoch, sum.Seq
 	}

@@ -9,6 +9,16 @@ import (
 	"github.com/pi-worker/pi-worker/subjects"
 )
 
+// isRung says that an input is new and its publisher promised to ring by itself,
+// after the broker's acknowledgement. If that was lost, the next delivery rings.
+func isRung(m *nats.Msg) bool {
+	if m.Header.Get(subjects.HeaderRings) == "" {
+		return false
+	}
+	meta, err := m.Metadata()
+	return err == nil && meta.NumDelivered == 1
+}
+
 // ringBatch is how many inputs the ringer takes at a time.
 const ringBatch = 64
 
@@ -20,11 +30,14 @@ const ringBatch = 64
 func (s *Store) Ringer(ctx context.Context) error {
 	p := &puller{store: s, stream: s.names.InboxStream(), consumer: subjects.ConsumerRinger, trouble: &s.ringing}
 	defer func() { p.stop() }()
-	for m := range s.pulls(ctx, p, ringBatch) {
+	for m := range s.pulls(ctx, p, func() int { return ringBatch }) {
 		// Never acknowledged: the broker delivers it again, later each time,
 		// and forgets it when it is deleted.
 		session, _, err := s.names.ParseInput(m.Subject)
 		if err != nil {
+			continue
+		}
+		if isRung(m) {
 			continue
 		}
 		if err := s.Ring(session); err != nil {

@@ -3,7 +3,7 @@
 // the lease.
 //
 //	store, err := session.Open(ctx, nc, subjects.Names{}, nil)
-//	for claim, err := range store.Claims(ctx) {
+//	for claim, err := range store.Claims(ctx, nil) {
 //		state, err := store.Fold(ctx, claim.Session())
 //		log, err := store.OpenLog(ctx, claim.Session(), state, "worker-1") // the fence
 //		in, err := store.NextInput(ctx, claim.Session(), "", 0)

@@ -9,7 +9,7 @@ SEED    ?= 1
 RACE    := ./loop ./subjects ./internal/session ./worker ./client
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint race fuzz bench chaos image nats-image integration release sbom vuln readme clean
+.PHONY: help build test lint race fuzz bench chaos image nats-image charts integration release sbom vuln readme clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ image: ## the image from this computer's Go, without a registry; IMAGE=pi-worker
 
 nats-image: ## the NATS image of compose.yaml from its Go module, where no registry can be reached
 	.ci/nats-image
+
+charts: ## what is under deploy/: the Helm chart, alert rules and dashboard
+	.ci/charts
 
 integration: ## tests with containers; needs Docker
 	PI_INTEGRATION=required $(GO) test -tags integration -count=1 -timeout 10m ./internal/integration/...

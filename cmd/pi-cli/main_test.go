@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 type fleet struct {
 	*natstest.Env
 	script *looptest.Script
-	late   atomic.Bool // the worker knows the agent "late"
+	late   atomic.Bool    // the worker knows the agent "late"
+	names  subjects.Names // of the worker; the zero value is the default prefix
 }
 
 func newFleet(t *testing.T, answers ...looptest.Answer) *fleet {
@@ -61,7 +62,7 @@ func (f *fleet) startWorker(t *testing.T) *fleet {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	w, err := worker.New(ctx, worker.Config{
-		NATS: f.NC, ID: "w1", AckWait: 2 * time.Second,
+		NATS: f.NC, Names: f.names, ID: "w1", AckWait: 2 * time.Second,
 		Agent: func(_ context.Context, req worker.AgentRequest) (*worker.Agent, error) {
 			agent := &worker.Agent{
 				Model: model, Tools: []loop.Tool{echoTool{}},

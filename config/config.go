@@ -43,6 +43,9 @@ type NATS struct {
 	Replicas    int // of the streams, 1, 3 or 5
 	// AckWait is the life of a lease on a session without a beat.
 	AckWait time.Duration
+	// StartTimeout is how long a worker that starts waits for the broker; 0
+	// tries once.
+	StartTimeout time.Duration
 }
 
 // TLS names PEM files; "" means the system's roots and no client certificate.

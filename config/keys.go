@@ -78,6 +78,8 @@ var keys = []key[Config]{
 		check: oneOf(1, 3, 5)},
 	{name: "nats.ack_wait", def: "5s", flag: "ack-wait", scope: ForWorker, doc: "life of a lease without a beat: how long a dead worker's sessions wait", field: func(c *Config) any { return &c.NATS.AckWait },
 		check: durations(time.Second, 10*time.Minute)},
+	{name: "nats.start_timeout", def: "30s", flag: "start-timeout", scope: ForWorker, doc: "how long a worker that starts waits for a broker that is not there or has no leader; 0 tries once", field: func(c *Config) any { return &c.NATS.StartTimeout },
+		check: durations(0, 24*time.Hour)},
 
 	{name: "worker.id", flag: "id", scope: ForWorker, doc: "name of this worker; none means host name and process", field: func(c *Config) any { return &c.Worker.ID },
 		check: matches(`[A-Za-z0-9_-]{0,64}`, "letters, digits, _ and -, at most 64")},

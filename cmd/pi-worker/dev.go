@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/pi-worker/pi-worker/config"
@@ -61,16 +63,13 @@ one kills, and leaves it.`,
 				return err
 			}
 			defer closeModel()
-			nc, err := wire.Connect(cfg.NATS, "pi-worker dev", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			if err := wire.Ensure(cmd.Context(), nc, cfg, false); err != nil {
-				return err
-			}
-			greet(out, srv.ClientURL(), dir, model)
-			return work(cmd.Context(), nc, cfg, &voice{log, level, mask})
+			return work(cmd.Context(), cfg, &voice{log, level, mask}, func(ctx context.Context) (*nats.Conn, error) {
+				nc, err := wire.Start(ctx, cfg, "pi-worker dev", false, log)
+				if err == nil {
+					greet(out, srv.ClientURL(), dir, model)
+				}
+				return nc, err
+			})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder of JetStream's files (default a temporary one, removed at the end)")

@@ -24,7 +24,7 @@ const maxLevelBytes = 64
 
 // fitness says whether the worker is fit for work, and if not, why.
 type fitness struct {
-	nc   *nats.Conn
+	nc   atomic.Pointer[nats.Conn] // nil before the first connection
 	disk func() error
 	// worker is asked once the worker is there.
 	worker atomic.Pointer[func() error]
@@ -47,7 +47,9 @@ func (f *fitness) Check() error {
 	case ready == nil:
 		bad("worker", errors.New("it starts"))
 	}
-	if status := f.nc.Status(); status != nats.CONNECTED {
+	if nc := f.nc.Load(); nc == nil {
+		bad("broker", errors.New("not connected yet"))
+	} else if status := nc.Status(); status != nats.CONNECTED {
 		bad("broker", fmt.Errorf("the connection is %s", strings.ToLower(status.String())))
 	} else if ready != nil {
 		bad("consumer", (*ready)())

@@ -32,6 +32,15 @@ var listening = regexp.MustCompile(`listening.*for=(\S+) address=(\S+)`)
 // listens.
 func startRun(t *testing.T, args ...string) *working {
 	t.Helper()
+	w := launch(t, args...)
+	w.waitFor("worker ready")
+	w.findListeners()
+	return w
+}
+
+// launch runs it without waiting.
+func launch(t *testing.T, args ...string) *working {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &working{t: t, errOut: &screen{}, stop: cancel, done: make(chan int, 1)}
 	args = append([]string{"run", "--http", "127.0.0.1:0", "--http-debug", "127.0.0.1:0"}, args...)
@@ -42,7 +51,10 @@ func startRun(t *testing.T, args ...string) *working {
 			t.Errorf("the worker ended with %d: %s", code, w.errOut)
 		}
 	})
-	w.waitFor("worker ready")
+	return w
+}
+
+func (w *working) findListeners() {
 	for _, found := range listening.FindAllStringSubmatch(w.errOut.String(), -1) {
 		if found[1] == "http.listen" {
 			w.url = "http://" + found[2]
@@ -50,7 +62,6 @@ func startRun(t *testing.T, args ...string) *working {
 			w.debugURL = "http://" + found[2]
 		}
 	}
-	return w
 }
 
 func (w *working) waitFor(text string) {
@@ -179,7 +190,11 @@ func TestReadinessNamesWhatIsNotFit(t *testing.T) {
 	env := natstest.Start(t, nil)
 	ended, end := context.WithCancel(t.Context())
 	disk := error(nil)
-	f := &fitness{nc: env.Connect(), disk: func() error { return disk }, ended: ended}
+	f := &fitness{disk: func() error { return disk }, ended: ended}
+	if err := f.Check(); err == nil || err.Error() != "worker: it starts\nbroker: not connected yet" {
+		t.Errorf("before the broker answers: %v", err)
+	}
+	f.nc.Store(env.Connect())
 	if err := f.Check(); err == nil || err.Error() != "worker: it starts" {
 		t.Errorf("at the start: %v", err)
 	}
@@ -192,7 +207,7 @@ func TestReadinessNamesWhatIsNotFit(t *testing.T) {
 	if err := f.Check(); err == nil || err.Error() != "disk: no space left on device; and more" {
 		t.Errorf("full disk: %v", err)
 	}
-	f.nc.Close()
+	f.nc.Load().Close()
 	end()
 	err := f.Check()
 	for _, want := range []string{"worker: it ends", "broker: the connection is closed", "disk: "} {

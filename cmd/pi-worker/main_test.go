@@ -139,7 +139,7 @@ func TestNATSUnreachable(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	code, _, errOut := command(t, "--server", "nats://"+addr)
+	code, _, errOut := command(t, "--server", "nats://"+addr, "--start-timeout", "0s")
 	if code != exitUnreachable {
 		t.Errorf("code %d, want %d", code, exitUnreachable)
 	}

@@ -30,15 +30,9 @@ func runCommand(errOut io.Writer) *cobra.Command {
 			}
 			mask := secret.New(wire.Secrets(cfg)...)
 			log, level := wire.LeveledLogger(cfg.Log, mask.Writer(errOut))
-			nc, err := wire.Connect(cfg.NATS, "pi-worker", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			if err := wire.Ensure(cmd.Context(), nc, cfg, force); err != nil {
-				return err
-			}
-			return work(cmd.Context(), nc, cfg, &voice{log, level, mask})
+			return work(cmd.Context(), cfg, &voice{log, level, mask}, func(ctx context.Context) (*nats.Conn, error) {
+				return wire.Start(ctx, cfg, "pi-worker", force, log)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "change streams that exist with another configuration")
@@ -52,9 +46,9 @@ type voice struct {
 	mask  *secret.Mask
 }
 
-// work runs a worker until ctx ends and its sessions are finished or handed
-// over.
-func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, v *voice) (err error) {
+// work connects, and runs a worker until ctx ends and its sessions are finished
+// or handed over.
+func work(ctx context.Context, cfg *config.Config, v *voice, connect func(context.Context) (*nats.Conn, error)) (err error) {
 	log := v.log
 	agents := wire.NewAgents(cfg, log).Masking(v.mask)
 	defer func() { err = errors.Join(err, agents.Close()) }()
@@ -65,7 +59,7 @@ func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, v *voice) (err
 	defer endTraces()
 
 	counts := metrics.New(version())
-	fit := &fitness{nc: nc, disk: agents.Disk, ended: ctx}
+	fit := &fitness{disk: agents.Disk, ended: ctx}
 	listening := &listeners{log: log}
 	defer func() { err = errors.Join(err, listening.Close()) }()
 	// Before the worker is there: whoever asks meanwhile is told that it starts.
@@ -73,6 +67,12 @@ func work(ctx context.Context, nc *nats.Conn, cfg *config.Config, v *voice) (err
 		return err
 	}
 
+	nc, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	fit.nc.Store(nc)
 	if err := agents.Start(ctx, nc); err != nil {
 		return err
 	}

@@ -46,6 +46,9 @@ func sources(t *testing.T) []*source {
 			if p != root && (name[0] == '.' || name[0] == '_' || name == "testdata" || name == "vendor") {
 				return fs.SkipDir
 			}
+			if _, err := os.Stat(filepath.Join(p, "go.mod")); err == nil && p != root {
+				return fs.SkipDir // another module
+			}
 			return nil
 		}
 		if !strings.HasSuffix(name, ".go") {

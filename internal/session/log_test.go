@@ -300,3 +300,31 @@ func TestAppendWaitsOnlyWhenTheBufferIsFull(t *testing.T) {
 		t.Errorf("abandoning: %v, want context.Canceled", err)
 	}
 }
+
+func TestExpiredDeltasAreNoGap(t *testing.T) {
+	natstest.InBubble(t, nil, func(t *testing.T, e *natstest.Env) {
+		b := newBench(t, e, nil)
+		l := b.open("s", "w")
+		long := strings.Repeat("long", 100)
+		b.append(l, waiting(1), delta(long), waiting(2))
+		b.append(l, delta(long))
+		time.Sleep(2 * time.Hour)
+		b.append(l, waiting(3))
+		b.close(l)
+		n := 0
+		for _, rec := range b.records("s", session.From{}) {
+			if rec.Gap != nil {
+				t.Errorf("gap %+v", rec.Gap)
+			}
+			if rec.Sub > 0 {
+				t.Errorf("record %d.%d has not expired", rec.Seq, rec.Sub)
+			}
+			n += len(rec.Events)
+		}
+		if n != 4 {
+			t.Errorf("%d events, want the claim and 3 waits", n)
+		}
+		b.fold("s")
+		e.NC.Close()
+	})
+}

@@ -15,6 +15,9 @@ import (
 // ErrReturned: the input was returned or dead-lettered before.
 var ErrReturned = errors.New("client: the input was returned already")
 
+// ErrNotMovable: only prompts can be moved, and only before a prompt that waits.
+var ErrNotMovable = errors.New("client: only a prompt can be moved, and only before a prompt that waits")
+
 // AlreadyDeliveredError says that a change of the queue came too late.
 type AlreadyDeliveredError struct {
 	Turn int // of its run, from 1, that has the input; 0 unknown
@@ -40,7 +43,8 @@ type QueuedInput struct {
 	Malformed string `json:"malformed,omitempty"`
 }
 
-// Queue lists what waits in the session, in the order of its arrival. One that
+// Queue lists what waits in the session, in the order of its arrival but for
+// prompts that were moved. One that
 // is being delivered may still be among it. Errors: [ErrSession],
 // [ErrUnknownSession], [ErrNoStreams].
 func (c *Client) Queue(ctx context.Context, id string) ([]*QueuedInput, error) {
@@ -61,6 +65,9 @@ func (c *Client) Queue(ctx context.Context, id string) ([]*QueuedInput, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading session %s: %w", id, err)
 	}
+	session.Arrange(inputs, state.Order, func(in *session.Input) (uint64, bool) {
+		return in.Ref.Seq, in.Ref.Kind == KindPrompt
+	})
 	var out []*QueuedInput
 	for _, in := range inputs {
 		if _, spent := state.Spent(in); spent {
@@ -91,7 +98,7 @@ type Target struct {
 // [*AlreadyDeliveredError], [ErrReturned], [ErrNoInput], [ErrUnknownSession],
 // [ErrLost], or ctx's: then the change is on its way.
 func (c *Client) Cancel(ctx context.Context, id string, target Target) error {
-	return c.change(ctx, id, target, session.OpCancel, nil)
+	return c.change(ctx, id, target, &session.Input{Queue: session.QueueOptions{Op: session.OpCancel}})
 }
 
 // Edit puts another message in the place of the one that an input has; id and
@@ -100,19 +107,29 @@ func (c *Client) Edit(ctx context.Context, id string, target Target, msg *loop.U
 	if isEmpty(msg) {
 		return ErrEmptyPrompt
 	}
-	return c.change(ctx, id, target, session.OpEdit, msg)
+	return c.change(ctx, id, target, &session.Input{Queue: session.QueueOptions{Op: session.OpEdit}, Message: msg})
 }
 
-func (c *Client) change(ctx context.Context, id string, target Target, op string, msg *loop.UserMessage) error {
+// Move puts a waiting prompt before another one, or, with nil, before all that
+// wait. It waits and fails as Cancel does; and [ErrNotMovable].
+func (c *Client) Move(ctx context.Context, id string, target Target, before *Target) error {
+	in := &session.Input{Queue: session.QueueOptions{Op: session.OpMove}}
+	if before != nil {
+		in.Queue.Before = before.ID
+		if before.ID == "" {
+			in.Queue.BeforeSeq = before.Seq
+		}
+	}
+	return c.change(ctx, id, target, in)
+}
+
+func (c *Client) change(ctx context.Context, id string, target Target, in *session.Input) error {
 	if err := c.mustKnow(ctx, id); err != nil {
 		return err
 	}
-	in := &session.Input{Queue: session.QueueOptions{Op: op, Target: target.ID}}
+	in.Queue.Target = target.ID
 	if target.ID == "" {
 		in.Queue.Seq = target.Seq
-	}
-	if msg != nil {
-		in.Message = msg
 	}
 	after, err := c.tailSeq(ctx, id)
 	if err != nil {
@@ -135,6 +152,8 @@ func (c *Client) change(ctx context.Context, id string, target Target, op string
 		return &AlreadyDeliveredError{Turn: d.Turn}
 	case "already_returned":
 		return ErrReturned
+	case "not_a_prompt", "unknown_before":
+		return ErrNotMovable
 	}
 	return fmt.Errorf("%w: none of session %s is %s", ErrNoInput, id, target)
 }

@@ -37,10 +37,12 @@ type inbox struct {
 	// skipped were cancelled and are perhaps not deleted yet.
 	skipped map[uint64]bool
 	edits   map[uint64]loop.Message // by the sequence of the waiting input
+	order   []uint64                // of the waiting prompts, if one was moved
 	// doomed are inputs whose record is appended and not yet acknowledged.
 	doomed []*session.Input
 
-	// waiting is what was seen and is not spent, in the order of the stream.
+	// waiting is what was seen and is not spent, in the order of the stream but
+	// for prompts that were moved.
 	waiting []*session.Waiting
 	seen    uint64    // the last input that was seen
 	news    uint64    // counts the reasons to look again
@@ -55,6 +57,7 @@ func newInbox(store *session.Store, id string, st *session.State) *inbox {
 	}
 	maps.Copy(b.cursors, st.Cursors)
 	maps.Copy(b.edits, st.Edits)
+	b.order = slices.Clone(st.Order)
 	for seq := range st.Skipped {
 		b.skipped[seq] = true
 	}
@@ -105,6 +108,35 @@ func (b *inbox) see(w *session.Waiting) {
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, w)
 	b.seen = w.Seq
+	b.arrange()
+}
+
+// arrange puts the prompts into their order. Called with mu held.
+func (b *inbox) arrange() {
+	session.Arrange(b.waiting, b.order, func(w *session.Waiting) (uint64, bool) {
+		return w.Seq, w.Kind == subjects.KindPrompt
+	})
+}
+
+// prompts gives those that wait, in their order.
+func (b *inbox) prompts() []uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var seqs []uint64
+	for _, w := range b.waiting {
+		if w.Kind == subjects.KindPrompt && w.Seq > b.cursors[w.Kind] && !b.skipped[w.Seq] {
+			seqs = append(seqs, w.Seq)
+		}
+	}
+	return seqs
+}
+
+// reorder gives the prompts that wait another order.
+func (b *inbox) reorder(order []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.order = order
+	b.arrange()
 }
 
 // drop forgets what is not in the inbox any more.
@@ -155,6 +187,10 @@ func (b *inbox) prepare(in *session.Input) {
 	if m := b.edits[in.Ref.Seq]; m != nil {
 		in.Edit(m)
 	}
+	// A prompt that was moved goes before older ones.
+	in.Ref.Early = in.Ref.Kind == subjects.KindPrompt && slices.ContainsFunc(b.waiting, func(w *session.Waiting) bool {
+		return w.Kind == in.Ref.Kind && w.Seq < in.Ref.Seq && w.Seq > b.cursors[w.Kind] && !b.skipped[w.Seq]
+	})
 }
 
 // next gives the first input of the kind after a sequence, or ErrNoInput.
@@ -168,27 +204,19 @@ func (b *inbox) edit(seq uint64, m loop.Message) {
 	b.edits[seq] = m
 }
 
-// find gives the waiting input that a change of the queue names, or ErrNoInput.
-func (b *inbox) find(ctx context.Context, q session.QueueOptions) (*session.Input, error) {
-	for _, k := range subjects.Kinds {
-		if !k.HasMessage() {
-			continue
+// find gives the waiting input with a message that has an id or, with "", a
+// sequence. ErrNoInput without one.
+func (b *inbox) find(ctx context.Context, id string, seq uint64) (*session.Input, error) {
+	tried := map[uint64]bool{}
+	for {
+		in, err := b.get(ctx, func(w *session.Waiting) bool {
+			return w.Kind.HasMessage() && w.Seq > b.cursors[w.Kind] && !tried[w.Seq]
+		})
+		if err != nil || in.Ref.Seq == seq || id != "" && in.ID == id {
+			return in, err
 		}
-		for after := b.cursor(k); ; {
-			in, err := b.next(ctx, k, after)
-			if errors.Is(err, session.ErrNoInput) {
-				break
-			}
-			if err != nil {
-				return nil, err
-			}
-			if in.Ref.Seq == q.Seq || q.Target != "" && in.ID == q.Target {
-				return in, nil
-			}
-			after = in.Ref.Seq
-		}
+		tried[in.Ref.Seq] = true
 	}
-	return nil, session.ErrNoInput
 }
 
 func (b *inbox) cursor(k subjects.Kind) uint64 {
@@ -197,10 +225,17 @@ func (b *inbox) cursor(k subjects.Kind) uint64 {
 	return b.cursors[k]
 }
 
-// first gives the input of these kinds that was stored first, or ErrNoInput.
+// first gives the input of these kinds whose turn it is, or ErrNoInput.
 func (b *inbox) first(ctx context.Context, kinds ...subjects.Kind) (*session.Input, error) {
 	return b.get(ctx, func(w *session.Waiting) bool {
 		return slices.Contains(kinds, w.Kind) && w.Seq > b.cursors[w.Kind]
+	})
+}
+
+// before is first, of what was stored before a sequence.
+func (b *inbox) before(ctx context.Context, seq uint64, kinds ...subjects.Kind) (*session.Input, error) {
+	return b.get(ctx, func(w *session.Waiting) bool {
+		return slices.Contains(kinds, w.Kind) && w.Seq > b.cursors[w.Kind] && w.Seq < seq
 	})
 }
 

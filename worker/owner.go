@@ -382,8 +382,8 @@ func (o *owner) returnQueue(abort *session.Input) error {
 		return nil
 	}
 	for {
-		in, err := o.inbox.first(o.ctx, subjects.KindPrompt, subjects.KindSteer, subjects.KindFollowUp)
-		if errors.Is(err, session.ErrNoInput) || err == nil && in.Ref.Seq > abort.Ref.Seq {
+		in, err := o.inbox.before(o.ctx, abort.Ref.Seq, subjects.KindPrompt, subjects.KindSteer, subjects.KindFollowUp)
+		if errors.Is(err, session.ErrNoInput) {
 			return nil
 		}
 		if err != nil {

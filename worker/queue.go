@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
@@ -28,7 +29,7 @@ func (o *owner) changeQueue(ctx context.Context, running bool, inHand func(seq u
 	if ok, err := o.usable(change, false); !ok || err != nil {
 		return true, err
 	}
-	target, err := o.inbox.find(ctx, change.Queue)
+	target, err := o.inbox.find(ctx, change.Queue.Target, change.Queue.Seq)
 	switch {
 	case errors.Is(err, session.ErrNoInput):
 		return true, o.tooLate(change)
@@ -41,8 +42,11 @@ func (o *owner) changeQueue(ctx context.Context, running bool, inHand func(seq u
 		// The next look at it makes it a duplicate or a dead letter.
 		return true, o.consume(change, answered(change, "unknown"))
 	}
-	if change.Queue.Op == session.OpEdit {
+	switch change.Queue.Op {
+	case session.OpEdit:
 		return true, o.edit(change, target)
+	case session.OpMove:
+		return true, o.move(ctx, change, target)
 	}
 	return true, o.cancel(change, target, running)
 }
@@ -98,6 +102,50 @@ func (o *owner) edit(change, target *session.Input) error {
 	}
 	o.inbox.edit(target.Ref.Seq, change.Message)
 	return nil
+}
+
+// move puts a prompt before another one, or before all. The event has the whole
+// order, and so the next owner.
+func (o *owner) move(ctx context.Context, change, target *session.Input) error {
+	if target.Ref.Kind != subjects.KindPrompt {
+		return o.consume(change, answered(change, "not_a_prompt"))
+	}
+	var before uint64
+	if q := change.Queue; q.Before != "" || q.BeforeSeq != 0 {
+		other, err := o.inbox.find(ctx, q.Before, q.BeforeSeq)
+		if errors.Is(err, session.ErrNoInput) || err == nil && other.Ref.Kind != subjects.KindPrompt {
+			return o.consume(change, answered(change, "unknown_before"))
+		}
+		if err != nil {
+			return err
+		}
+		before = other.Ref.Seq
+	}
+	order := moved(o.inbox.prompts(), target.Ref.Seq, before)
+	ev := answered(change, "done")
+	var err error
+	ev.Input, err = json.Marshal(struct {
+		Op    string   `json:"op"`
+		Seq   uint64   `json:"seq"`
+		Order []uint64 `json:"order"`
+	}{session.OpMove, target.Ref.Seq, order})
+	if err != nil {
+		return err
+	}
+	if err := o.consume(change, ev); err != nil {
+		return err
+	}
+	o.inbox.reorder(order)
+	return nil
+}
+
+// moved is the order with one sequence before another, or first.
+func moved(order []uint64, seq, before uint64) []uint64 {
+	if seq == before {
+		return order
+	}
+	order = slices.DeleteFunc(slices.Clone(order), func(s uint64) bool { return s == seq })
+	return slices.Insert(order, max(slices.Index(order, before), 0), seq)
 }
 
 // settleCancelled gives the prompts that were cancelled during a run their

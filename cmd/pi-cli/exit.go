@@ -106,6 +106,7 @@ var meanings = []struct {
 	{client.ErrLost, exitLost, "the stream of events is lost"},
 	{client.ErrNoRun, exitUnknown, "no run is open in the parent session"},
 	{client.ErrNoInput, exitUnknown, "no such input"},
+	{client.ErrNotMovable, exitUsage, "only a prompt can be moved, and only before a prompt that waits"},
 	{client.ErrReturned, exitTooLate, "the input was returned already"},
 	{client.ErrMalformed, exitRefused, "the input is malformed"},
 	{client.ErrNoStreams, exitConnection, "this NATS has no streams of ours; a worker creates them when it starts"},

@@ -17,14 +17,14 @@ import (
 func (a *app) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "queue",
-		Short: "See what waits in a session, cancel it or change it",
+		Short: "See what waits in a session, cancel, change or reorder it",
 		Long: `queue shows the inputs of a session that are not delivered yet, and takes them
-back or changes them, by their id or sequence. Of an input that was delivered
+back, changes or moves them, by their id or sequence. Of an input that was delivered
 meanwhile it says in which turn, and ends with code 12.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.queueListCommand(), a.queueRemoveCommand(), a.queueEditCommand())
+	cmd.AddCommand(a.queueListCommand(), a.queueRemoveCommand(), a.queueEditCommand(), a.queueMoveCommand())
 	return cmd
 }
 
@@ -115,6 +115,42 @@ func (a *app) queueEditCommand() *cobra.Command {
 	}
 	registerPatience(cmd, &patience)
 	f.registerImages(cmd)
+	return cmd
+}
+
+func (a *app) queueMoveCommand() *cobra.Command {
+	var patience time.Duration
+	var first bool
+	var before string
+	cmd := &cobra.Command{
+		Use:   "move [flags] SESSION ID",
+		Short: "Move a prompt that waits before others",
+		Long:  "move puts a waiting prompt before another one, or before all (--first). Other inputs keep their places.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			return asUsage(cmd, cobra.ExactArgs(2)(cmd, args), args)
+		},
+		ValidArgsFunction: a.completeSessions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if first == (before != "") {
+				return usageErrorf("queue move needs --first or --before ID, one of them")
+			}
+			move := func(c *client.Client, ctx context.Context, id string, target client.Target) error {
+				if first {
+					return c.Move(ctx, id, target, nil)
+				}
+				queue, err := c.Queue(ctx, id)
+				if err != nil {
+					return err
+				}
+				other := targetOf(queue, before)
+				return c.Move(ctx, id, target, &other)
+			}
+			return a.changeQueue(cmd.Context(), args[0], args[1:], patience, "moved", move)
+		},
+	}
+	registerPatience(cmd, &patience)
+	cmd.Flags().BoolVar(&first, "first", false, "before all that wait")
+	cmd.Flags().StringVar(&before, "before", "", "before this prompt, by its id or sequence")
 	return cmd
 }
 

@@ -47,6 +47,32 @@ func TestQueueIsListedEditedAndCancelled(t *testing.T) {
 	f.cli(t, "queue", "ls", "s").want(t, exitOK, "SEQ", "")
 }
 
+// WISHES 19: what waits is reordered by id.
+func TestQueueIsReordered(t *testing.T) {
+	release := make(chan struct{})
+	f := newFleet(t, looptest.Reply{Text: "one", Hold: release}, looptest.Text("two"), looptest.Text("three"), looptest.Text("four")).startWorker(t)
+	first := f.prompt(t, "s", "go")
+	f.until(t, "s", isTextDelta)
+	for _, id := range []string{"p2", "p3", "p4"} {
+		f.cli(t, "prompt", "-d", "--session", "s", "--id", id, "text of "+id).want(t, exitOK, "", "")
+	}
+	f.cli(t, "queue", "move", "s", "p4", "--first").want(t, exitOK, "", "p4 moved")
+	f.cli(t, "queue", "move", "s", "p3", "--before", "p2").want(t, exitOK, "", "p3 moved")
+	listed := f.cli(t, "queue", "ls", "s").out
+	if a, b, c := strings.Index(listed, "p4"), strings.Index(listed, "p3"), strings.Index(listed, "p2"); a < 0 || a > b || b > c {
+		t.Errorf("the order is not p4, p3, p2:\n%s", listed)
+	}
+	f.cli(t, "queue", "move", "s", first.ID, "--first").want(t, exitTooLate, "", "already_delivered: "+first.ID+" is in turn 1")
+	f.cli(t, "queue", "move", "s", "p2", "--before", first.ID).want(t, exitUsage, "", "only a prompt")
+	f.cli(t, "queue", "move", "s", "p2").want(t, exitUsage, "", "first")
+	close(release)
+	text := f.cli(t, "tail", "--from", "start", "s")
+	text.want(t, exitOK, "four", "text of p2")
+	if a, b, c := strings.Index(text.err, "text of p4"), strings.Index(text.err, "text of p3"), strings.Index(text.err, "text of p2"); a < 0 || a > b || b > c {
+		t.Errorf("the prompts did not run as p4, p3, p2:\n%s", text.err)
+	}
+}
+
 // WISHES 17: a prompt that repeats the id of a delivered steer is answered with
 // that receipt.
 func TestAnyReceiptCanBeAwaited(t *testing.T) {

@@ -32,10 +32,14 @@ type State struct {
 	Cursors map[subjects.Kind]uint64
 	// IDs are all inputs with an id that the log has consumed.
 	IDs map[string]InputOutcome
-	// Skipped are inputs beyond their kind's cursor that were cancelled.
+	// Skipped are inputs beyond their kind's cursor that were consumed out of
+	// their turn: cancelled, or moved to the front.
 	Skipped map[uint64]subjects.Kind
 	// Edits are the messages that took the place of those of waiting inputs.
 	Edits map[uint64]loop.Message
+	// Order is that of the prompts that wait, by their sequences, if one was
+	// moved; later ones come behind. nil is the order of the stream.
+	Order []uint64
 	// Owed are cancelled prompts without agent_settled, which must not come
 	// while a run is open.
 	Owed    []InputRef
@@ -156,6 +160,7 @@ func (st *State) take(record uint64, evs []loop.Event, refs ...InputRef) {
 // out of its turn.
 func (st *State) consume(ref InputRef) {
 	delete(st.Edits, ref.Seq)
+	st.Order = slices.DeleteFunc(st.Order, func(seq uint64) bool { return seq == ref.Seq })
 	if !ref.Early {
 		st.Cursors[ref.Kind] = max(st.Cursors[ref.Kind], ref.Seq)
 		maps.DeleteFunc(st.Skipped, func(seq uint64, kind subjects.Kind) bool {
@@ -164,20 +169,56 @@ func (st *State) consume(ref InputRef) {
 		return
 	}
 	st.Skipped[ref.Seq] = ref.Kind
-	if ref.Kind == subjects.KindPrompt {
+	if ref.Kind == subjects.KindPrompt && ref.Returned {
 		st.Owed = append(st.Owed, ref)
 	}
 }
 
 // edit takes note of a change of the queue that put a message in the place of
-// another.
+// another, or prompts into another order.
 func (st *State) edit(ev *loop.InputReturned) {
 	if ev.Kind != string(subjects.KindQueue) || ev.Reason != "done" {
 		return
 	}
 	var in Input
-	if in.parse(subjects.KindQueue, ev.Input) == nil && in.Queue.Op == OpEdit {
+	if in.parse(subjects.KindQueue, ev.Input) != nil {
+		return
+	}
+	switch in.Queue.Op {
+	case OpEdit:
 		st.Edits[in.Queue.Seq] = in.Message
+	case OpMove:
+		st.Order = in.Queue.order
+	}
+}
+
+// Arrange puts things that wait, in the order of the stream, into the order
+// that their prompts were given: what is no prompt keeps its place, and prompts
+// that the order does not know come behind the others.
+func Arrange[T any](things []T, order []uint64, prompt func(T) (seq uint64, ok bool)) {
+	if len(order) == 0 {
+		return
+	}
+	rank := func(seq uint64) int {
+		if i := slices.Index(order, seq); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	var places []int
+	var prompts []T
+	for i, t := range things {
+		if _, ok := prompt(t); ok {
+			places, prompts = append(places, i), append(prompts, t)
+		}
+	}
+	slices.SortStableFunc(prompts, func(a, b T) int {
+		sa, _ := prompt(a)
+		sb, _ := prompt(b)
+		return cmp.Or(cmp.Compare(rank(sa), rank(sb)), cmp.Compare(sa, sb))
+	})
+	for i, place := range places {
+		things[place] = prompts[i]
 	}
 }
 

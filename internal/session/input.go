@@ -32,6 +32,7 @@ const (
 const (
 	OpCancel = "cancel"
 	OpEdit   = "edit" // Message takes the place of the target's
+	OpMove   = "move" // the target, a prompt, goes before another one, or before all
 )
 
 // Input is one message of the inbox. To publish one, set ID (or leave it to
@@ -142,9 +143,15 @@ type AbortOptions struct {
 
 // QueueOptions name what a change of the queue is about.
 type QueueOptions struct {
-	Op     string // OpCancel or OpEdit
+	Op     string // OpCancel, OpEdit or OpMove
 	Target string // id of an input, "" if Seq names it
 	Seq    uint64 // stream sequence of an input, 0 if Target names it
+	// Before and BeforeSeq name a move's other prompt in the same two ways;
+	// with neither, the target goes before all that wait.
+	Before    string
+	BeforeSeq uint64
+
+	order []uint64 // of all prompts that wait, as the log has it
 }
 
 // ApproveOptions answer a request for approval.
@@ -197,6 +204,10 @@ type inputJSON struct {
 	Op     string `json:"op,omitempty"`
 	Target string `json:"target,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`
+	// Moves only; Order is the answer's.
+	Before    string   `json:"before,omitempty"`
+	BeforeSeq uint64   `json:"beforeSeq,omitempty"`
+	Order     []uint64 `json:"order,omitempty"`
 
 	// Answers to requests for approval only.
 	Call    string `json:"call,omitempty"`
@@ -219,6 +230,7 @@ func (in *Input) encode(kind subjects.Kind) ([]byte, error) {
 		p.Queue = in.Abort.Queue
 	case subjects.KindQueue:
 		p.Op, p.Target, p.Seq = in.Queue.Op, in.Queue.Target, in.Queue.Seq
+		p.Before, p.BeforeSeq = in.Queue.Before, in.Queue.BeforeSeq
 	case subjects.KindApprove:
 		a := in.Approve
 		p.Call, p.Approve, p.By, p.Reason = a.Call, &a.Approve, a.By, a.Reason
@@ -309,14 +321,18 @@ func (in *Input) parsePayload(kind subjects.Kind, data []byte) error {
 	case subjects.KindApprove:
 		return in.parseApprove(&p)
 	case subjects.KindQueue:
-		in.Queue = QueueOptions{Op: p.Op, Target: p.Target, Seq: p.Seq}
+		in.Queue = QueueOptions{
+			Op: p.Op, Target: p.Target, Seq: p.Seq, Before: p.Before, BeforeSeq: p.BeforeSeq, order: p.Order,
+		}
 		switch {
 		case (p.Target == "") == (p.Seq == 0):
 			return fmt.Errorf(`a change of the queue names its input by "target" or by "seq"`)
-		case p.Op == OpCancel:
+		case p.Op == OpMove && p.Before != "" && p.BeforeSeq != 0:
+			return fmt.Errorf(`a move names the other prompt by "before" or by "beforeSeq", not both`)
+		case p.Op == OpCancel, p.Op == OpMove:
 			return nil
 		case p.Op != OpEdit:
-			return fmt.Errorf("op is %.40q, must be cancel or edit", p.Op)
+			return fmt.Errorf("op is %.40q, must be cancel, edit or move", p.Op)
 		}
 	}
 	if len(p.Message) == 0 || string(p.Message) == "null" {

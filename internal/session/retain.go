@@ -182,8 +182,8 @@ func (l *Log) Seq() uint64 {
 func (l *Log) Retain(ctx context.Context) error {
 	l.mu.Lock()
 	m := l.memory
-	// What was changed or cancelled out of its turn is not in a checkpoint.
-	busy := len(l.state.Edits)+len(l.state.Skipped)+len(l.state.Owed) > 0
+	// What was changed, moved or cancelled out of its turn is not in a checkpoint.
+	busy := len(l.state.Edits)+len(l.state.Skipped)+len(l.state.Owed)+len(l.state.Order) > 0
 	l.mu.Unlock()
 	if busy {
 		return nil

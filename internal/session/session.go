@@ -84,7 +84,7 @@ type InputRef struct {
 	// delivering it; Append sets it.
 	Returned bool
 	// Early says that inputs of its kind which were stored before it may
-	// still wait: the cursor does not move.
+	// still wait, it being cancelled or moved: the cursor does not move.
 	Early bool
 }
 

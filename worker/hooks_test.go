@@ -3,10 +3,13 @@ package worker
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/loop/looptest"
@@ -164,5 +167,44 @@ func (b *bench) waitFor(ok func() bool) {
 			b.Fatal("it never came")
 		}
 		sleep(b.Context(), 5*time.Millisecond)
+	}
+}
+
+// chatty is a model that says a thousand words.
+type chatty struct{ loop.Model }
+
+func (chatty) Info() loop.ModelInfo { return loop.ModelInfo{ID: "chatty"} }
+
+func (chatty) Stream(context.Context, *loop.Request) iter.Seq2[*loop.Update, error] {
+	return func(yield func(*loop.Update, error) bool) {
+		word := &loop.Update{Type: loop.UpdateTextDelta, Delta: "word"}
+		for range 1000 {
+			if !yield(word, nil) {
+				return
+			}
+		}
+		yield(&loop.Update{Type: loop.UpdateDone, Message: &loop.AssistantMessage{StopReason: loop.StopStop}}, nil)
+	}
+}
+
+// BenchmarkObservedModel is what measuring an answer of a thousand pieces costs.
+func BenchmarkObservedModel(b *testing.B) {
+	observed := func(h Hooks) loop.Model {
+		w := &Worker{cfg: Config{Hooks: h, Tracer: noop.NewTracerProvider().Tracer("")}}
+		return &observedModel{chatty{}, &run{agent: &Agent{Name: "a"}, o: &owner{w: w}}}
+	}
+	for _, c := range []struct {
+		name  string
+		model loop.Model
+	}{
+		{"plain", chatty{}}, {"nobody told", observed(Hooks{})}, {"told", observed(Hooks{ModelCalled: func(ModelCall) {}})},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for range c.model.Stream(b.Context(), &loop.Request{}) {
+				}
+			}
+		})
 	}
 }

@@ -22,7 +22,7 @@ func (m *observedModel) Stream(ctx context.Context, req *loop.Request) iter.Seq2
 		c := ModelCall{Agent: m.run.agent.Name, Model: m.Info().ID, Result: "aborted"}
 		ctx, span := m.run.spans.model(ctx, m.run, m.Info(), req)
 		begun := time.Now()
-		waits := begun
+		var waits time.Duration // since when the next piece is waited for, after begun
 		var final *loop.AssistantMessage
 		defer func() {
 			c.Took = time.Since(begun)
@@ -31,25 +31,24 @@ func (m *observedModel) Stream(ctx context.Context, req *loop.Request) iter.Seq2
 				call(m.run.o.w.cfg.Hooks.ModelCalled, c)
 			}
 		}()
+		told := m.run.o.w.cfg.Hooks.ModelCalled != nil || span.IsRecording()
 		for u, err := range m.Model.Stream(ctx, req) {
-			now := time.Now()
-			if u != nil {
-				switch u.Type {
-				case loop.UpdateDone, loop.UpdateError:
-					final = u.Message
-					c.Result = result(final)
-				default:
-					if c.FirstByte == 0 {
-						c.FirstByte = now.Sub(begun)
-					} else {
-						c.Silence = max(c.Silence, now.Sub(waits))
-					}
-				}
+			switch {
+			case u == nil:
+			case u.Type == loop.UpdateDone, u.Type == loop.UpdateError:
+				final = u.Message
+				c.Result = result(final)
+			case told && c.FirstByte == 0:
+				c.FirstByte = max(time.Since(begun), 1)
+			case told:
+				c.Silence = max(c.Silence, time.Since(begun)-waits)
 			}
 			if !yield(u, err) {
 				return
 			}
-			waits = time.Now()
+			if told { // the monotonic clock alone is twice as fast
+				waits = time.Since(begun)
+			}
 		}
 	}
 }

@@ -50,7 +50,8 @@ func (p *puller) next(ctx context.Context) (*nats.Msg, error) {
 		case m.Reply != "" && status == "":
 			p.waiting--
 			return m, nil
-		case status == "100": // the pull still waits
+		case status == "100": // the pull still waits: consumer and stream are there
+			p.trouble.Store(nil)
 		case status == "404", status == "408":
 			p.waiting = 0
 			return nil, errPullExpired

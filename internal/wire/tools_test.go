@@ -170,3 +170,26 @@ agents:
 		}
 	}
 }
+
+func TestDiskSaysWhyThereIsNoWorkspace(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, "file", nil)
+	for _, c := range []struct {
+		workspace string
+		fit       bool
+	}{
+		{`{mode: temp}`, true},
+		{`{mode: temp, dir: "` + dir + `"}`, true},
+		{`{mode: temp, dir: "` + dir + `/gone"}`, false},
+		{`{mode: dir, dir: "` + dir + `/made"}`, true},
+		{`{mode: dir, dir: "` + file + `"}`, false},
+	} {
+		a := agents(t, "worker: {workspace: "+c.workspace+"}\nagents: {default: {model: m, base_url: 'http://127.0.0.1:1/v1'}}")
+		if err := a.Disk(); (err == nil) != c.fit {
+			t.Errorf("%s: got %v, fit %t", c.workspace, err, c.fit)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".pi-worker-ready-*")); err != nil || left != nil {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

@@ -27,9 +27,11 @@ func (c *Client) Transcript(ctx context.Context, id string) (*loop.Transcript, e
 // States of a session.
 const (
 	StateRunning = "running" // a worker is on it
-	StateWaiting = "waiting" // inputs wait, or the run does
-	StateIdle    = "idle"
-	StateLost    = "lost" // its worker has not been heard of for StaleAfter
+	// StateApproval: a worker is on it, and a call waits for a person.
+	StateApproval = "approval"
+	StateWaiting  = "waiting" // inputs wait, or the run does
+	StateIdle     = "idle"
+	StateLost     = "lost" // its worker has not been heard of for StaleAfter
 )
 
 // StaleAfter is how long a worker may be silent before the sessions that it
@@ -82,7 +84,7 @@ func infoOf(s *session.Summary, beats map[string]time.Time, now time.Time) *Sess
 		Started: s.Started, Updated: s.Updated,
 	}
 	beat, alive := beats[s.Worker]
-	if info.State == StateRunning && (!alive || now.Sub(beat) > StaleAfter) {
+	if (info.State == StateRunning || info.State == StateApproval) && (!alive || now.Sub(beat) > StaleAfter) {
 		info.State = StateLost
 	}
 	return info

@@ -280,7 +280,9 @@ func (r *run) approval(ctx context.Context, call loop.Call) (*loop.ApprovalAnswe
 	defer func() {
 		r.wall.resume()
 		r.pulse.asking(-1)
+		r.showAsking()
 	}()
+	r.showAsking()
 	r.o.inbox.stale()
 	if err := r.desk.take(ctx); err != nil && ctx.Err() == nil {
 		r.log.Warn("reading answers", "error", err)
@@ -291,25 +293,52 @@ func (r *run) approval(ctx context.Context, call loop.Call) (*loop.ApprovalAnswe
 		defer t.Stop()
 		deadline = t.C
 	}
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-deadline:
-		// A person who was as fast as the clock was faster.
-		r.o.inbox.stale()
-		if err := r.desk.take(ctx); err != nil {
-			return nil, err
-		}
-		if err := r.desk.answer(p, loop.TimedOut, nil); err != nil {
-			return nil, err
-		}
+	if err := r.awaitAnswer(ctx, p, deadline); err != nil {
+		return nil, err
 	}
 	a := p.answered()
 	if a.Answer == loop.TimedOut && p.request.Policy == string(ApprovalHaltAfter) {
 		r.cancel(&haltError{call.Name, r.agent.Approvals.After})
 	}
 	return a, nil
+}
+
+func (r *run) awaitAnswer(ctx context.Context, p *petition, deadline <-chan time.Time) error {
+	if p.answered() == nil {
+		r.leftToPeople()
+	}
+	stopping := r.o.stopping
+	for {
+		select {
+		case <-p.done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-stopping:
+			r.leftToPeople()
+			stopping = nil
+		case <-deadline:
+			// A person who was as fast as the clock was faster.
+			r.o.inbox.stale()
+			if err := r.desk.take(ctx); err != nil {
+				return err
+			}
+			return r.desk.answer(p, loop.TimedOut, nil)
+		}
+	}
+}
+
+// leftToPeople lets other sessions have the slot when nothing of the run goes on
+// but its wait for people, and the session go when the worker is about to end:
+// there is nothing to finish, and the next owner asks on.
+func (r *run) leftToPeople() {
+	if !r.pulse.onlyAsks() {
+		return
+	}
+	r.o.slot.rest()
+	if r.o.isStopping() {
+		r.o.stop(errHandOver)
+	}
 }
 
 // needApproval puts the question before the tools that may need it.

@@ -106,6 +106,23 @@ func (p *pulse) asking(n int) {
 	p.last = time.Now()
 }
 
+// onlyAsks says that nothing of the run goes on but its wait for people.
+func (p *pulse) onlyAsks() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asks > 0 && p.asks >= len(p.tools)
+}
+
+// state is what ps shows.
+func (p *pulse) state() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asks > 0 {
+		return "approval"
+	}
+	return "running"
+}
+
 func (p *pulse) runningTool() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

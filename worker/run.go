@@ -56,8 +56,9 @@ type run struct {
 	spans   spans
 	log     *slog.Logger // has the run's sequence, and its trace
 
-	mu    sync.Mutex // guards abort
+	mu    sync.Mutex // guards what is below
 	abort *session.Input
+	shown session.Summary // as ps was told last
 }
 
 // agent asks for what a prompt runs with.
@@ -236,6 +237,9 @@ func (r *run) follow(events iter.Seq2[loop.Event, error]) error {
 		}
 		if err := r.saw(ev); err != nil {
 			return &appendError{err}
+		}
+		if _, ok := ev.(*loop.ToolExecutionEnd); ok {
+			r.leftToPeople() // those that are still open may all wait for people
 		}
 	}
 	return nil
@@ -458,5 +462,21 @@ func (r *run) repeats(in *session.Input) bool {
 func (r *run) show() {
 	r.o.summary.Turn = r.turn + 1
 	r.o.summary.Tool = r.pulse.runningTool()
-	r.o.board("running")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shown = r.o.summary
+	r.o.board(r.pulse.state())
+}
+
+// showAsking does so when a call begins or ends to wait for a person, which
+// happens beside the run's own goroutine.
+func (r *run) showAsking() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shown.Session == "" || r.o.ctx.Err() != nil {
+		return
+	}
+	s := r.shown
+	s.State = r.pulse.state()
+	r.o.w.board.put(s)
 }

@@ -17,7 +17,7 @@ const (
 )
 
 // slots are what sessions take to be at work: as many as Config.Sessions. A
-// run that waits for its model to be asked again holds none.
+// run that waits for its model to be asked again, or for a person, holds none.
 type slots struct {
 	busy    chan struct{}
 	waiting chan struct{}
@@ -75,6 +75,11 @@ func (s *slot) saw(ev loop.Event) {
 	if retry, ok := ev.(*loop.AutoRetryStart); !ok || retry.Delay < longWait {
 		return
 	}
+	s.rest()
+}
+
+// rest gives the slot back until resume, unless too many wait already.
+func (s *slot) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.busy {

@@ -72,7 +72,7 @@ func (a *app) ps(ctx context.Context, asJSON bool, sort string, states []string)
 
 // stateRank puts what needs a look first.
 func stateRank(state string) int {
-	rank := slices.Index([]string{client.StateLost, client.StateRunning, client.StateWaiting, client.StateIdle}, state)
+	rank := slices.Index([]string{client.StateLost, client.StateRunning, client.StateApproval, client.StateWaiting, client.StateIdle}, state)
 	if rank < 0 {
 		return len(state)
 	}

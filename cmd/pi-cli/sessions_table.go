@@ -41,7 +41,7 @@ func sortSessions(sessions []*client.SessionInfo, by string) error {
 
 // inStates keeps the sessions of the given states; none keeps all.
 func inStates(sessions []*client.SessionInfo, states []string) ([]*client.SessionInfo, error) {
-	known := []string{client.StateRunning, client.StateWaiting, client.StateIdle, client.StateLost}
+	known := []string{client.StateRunning, client.StateApproval, client.StateWaiting, client.StateIdle, client.StateLost}
 	for _, s := range states {
 		if !slices.Contains(known, s) {
 			return nil, usageErrorf("--state is %s, not %q", strings.Join(known, ", "), s)

@@ -79,7 +79,7 @@ type fleetView struct {
 // orders and states are what s and f go through.
 var (
 	topOrders = []string{"state", "age", "cost", "tokens", "turn", "worker", "session"}
-	topStates = []string{"", client.StateLost, client.StateRunning, client.StateWaiting, client.StateIdle}
+	topStates = []string{"", client.StateLost, client.StateRunning, client.StateApproval, client.StateWaiting, client.StateIdle}
 )
 
 func (m *fleetView) Init() tea.Cmd { return m.fetch }

@@ -23,7 +23,7 @@ const (
 // Summary is what ps shows of a session: derived from its log, disposable.
 type Summary struct {
 	Session string       `json:"session"`
-	State   string       `json:"state"` // "running", "waiting" or "idle"
+	State   string       `json:"state"` // "running", "approval", "waiting" or "idle"
 	Worker  string       `json:"worker,omitempty"`
 	Epoch   string       `json:"epoch,omitempty"`
 	Seq     uint64       `json:"seq,omitempty"` // Pi-Seq of the log's last durable record

@@ -114,6 +114,8 @@ func appendOwn(dst []byte, ev Event) []byte {
 		dst = e.append(dst)
 	case *ApprovalAnswered:
 		dst = e.append(dst)
+	case *ToolsChanged:
+		dst = e.append(dst)
 	case *WorkspaceSaved:
 		dst = e.append(dst)
 	case *WorkspaceUnsaved:

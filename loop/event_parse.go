@@ -302,6 +302,8 @@ func (s *scanner) ownEvent(kind string) Event {
 		return s.approvalRequested()
 	case "approval_answered":
 		return s.approvalAnswered()
+	case "tools_changed":
+		return s.toolsChanged()
 	case "workspace_saved":
 		return s.workspaceSaved()
 	case "workspace_unsaved":

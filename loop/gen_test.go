@@ -263,6 +263,8 @@ var ownEvents = []loop.Event{
 	&loop.ApprovalAnswered{ToolCallID: "c", ToolName: "bash", Key: "s/1/0/0", Answer: loop.Denied, By: "ada", Reason: "no"},
 	&loop.ApprovalAnswered{ToolCallID: "c", ToolName: "bash", Key: "s/1/0/0", Answer: loop.TimedOut},
 	&loop.WorkspaceSaved{Manifest: "s/files/1-abc.2", Files: 3, Bytes: 1 << 40, Stored: 9},
+	&loop.ToolsChanged{Source: "mcp:sums", Added: []string{"a", "b"}, Removed: []string{"c"}, Reason: "there"},
+	&loop.ToolsChanged{Source: "remote"},
 	&loop.WorkspaceUnsaved{ErrorMessage: "too many"},
 	&loop.AgentSettled{Outcome: loop.OutcomeFailed, Attempts: 2, Usage: loop.Usage{Input: 3, Cost: loop.Cost{Total: 0.25}}, PromptSeq: 7, PromptID: "p", ErrorMessage: "no"},
 	&loop.UnknownEvent{Type: "novelty", Raw: json.RawMessage(`{"type":"novelty", "z":1,"a":1.50}`)},

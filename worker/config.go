@@ -135,6 +135,9 @@ type Agent struct {
 	FollowUp  QueueMode
 	// Secrets are added to the worker's, for this run.
 	Secrets []string
+	// Background runs beside the run, until its context ends before the run
+	// settles; nil does not.
+	Background func(context.Context)
 	// Close is called after the run; nil is not.
 	Close func() error
 }

@@ -185,6 +185,9 @@ func (r *run) drive(start func(context.Context, *loop.Config) iter.Seq2[loop.Eve
 	defer watch.Wait()
 	defer endWatch()
 	watch.Go(func() { r.watchAborts(watching) })
+	if r.agent.Background != nil {
+		watch.Go(func() { r.agent.Background(watching) })
+	}
 	watch.Go(func() {
 		r.pulse.beat(watching, func(ev *loop.Waiting) error { return o.events.Append(o.ctx, ev) })
 	})

@@ -152,12 +152,28 @@ func (r *renderer) own(ev loop.Event, at time.Time) {
 			text += ": " + said
 		}
 		r.line(yellow, text)
+	case *loop.ToolsChanged:
+		r.line(yellow, toolsChanged(e))
 	case *loop.WorkspaceUnsaved:
 		r.line(yellow, "! the files of this session were not saved: "+e.ErrorMessage)
 	case *loop.Waiting:
 		since := at.Sub(time.UnixMilli(e.Since)).Round(time.Second)
 		r.setStatus(fmt.Sprintf("… waiting for %s (%s)", e.For, max(since, 0)))
 	}
+}
+
+func toolsChanged(e *loop.ToolsChanged) string {
+	text := "± tools of " + e.Source
+	if len(e.Added) > 0 {
+		text += ", there: " + strings.Join(e.Added, " ")
+	}
+	if len(e.Removed) > 0 {
+		text += ", gone: " + strings.Join(e.Removed, " ")
+	}
+	if e.Reason != "" {
+		text += " (" + e.Reason + ")"
+	}
+	return text
 }
 
 func (r *renderer) messageStart(m loop.Message) {

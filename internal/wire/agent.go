@@ -35,6 +35,8 @@ type Agents struct {
 	models map[modelKey]*openai.Model
 	temp   map[string]string // temporary workspaces by session
 	files  map[string]*files // those in mode snapshot
+	// watchers are the runs that may use tools of others.
+	watchers map[*watcher]bool
 }
 
 // modelKey tells models apart.
@@ -45,7 +47,7 @@ type modelKey struct {
 
 // NewAgents keeps nothing open until the first prompt.
 func NewAgents(cfg *config.Config, log *slog.Logger) *Agents {
-	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}, files: map[string]*files{}}
+	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}, files: map[string]*files{}, watchers: map[*watcher]bool{}}
 }
 
 // Masking tells mask of every key that is read, and gives a. Before the first
@@ -109,17 +111,17 @@ func (a *Agents) Agent(ctx context.Context, req worker.AgentRequest) (*worker.Ag
 	if err != nil {
 		return nil, err
 	}
-	tools, closeTools, err := a.tools(ctx, p, req)
+	tools, err := a.tools(ctx, p, req)
 	if err != nil {
 		return nil, err
 	}
 	approvals, err := approvals(p)
 	if err != nil {
-		return nil, errors.Join(err, closeTools())
+		return nil, errors.Join(err, tools.close())
 	}
 	return &worker.Agent{
 		Name: p.Name, Model: model, SystemPrompt: p.SystemPrompt,
-		Tools: tools, ToolExecution: loop.ExecutionMode(p.ToolExecution),
+		Tools: tools.list, ToolExecution: loop.ExecutionMode(p.ToolExecution),
 		Options: loop.ModelOptions{
 			APIKey: key, Temperature: p.Temperature, MaxTokens: p.MaxTokens,
 			Reasoning: reasoning(p.Reasoning), SessionID: req.Session,
@@ -136,7 +138,8 @@ func (a *Agents) Agent(ctx context.Context, req worker.AgentRequest) (*worker.Ag
 		Steering:   worker.QueueMode(a.cfg.Worker.SteeringMode),
 		FollowUp:   worker.QueueMode(a.cfg.Worker.FollowUpMode),
 		Secrets:    []string{key},
-		Close:      closeTools,
+		Background: tools.background,
+		Close:      tools.close,
 	}, nil
 }
 

@@ -45,12 +45,12 @@ func (a *Agents) Start(ctx context.Context, nc *nats.Conn) (err error) {
 		}
 	}
 	if wantRemote {
-		if a.sources.remote, err = natstool.Open(ctx, nc, &natstool.Options{Logger: a.log}); err != nil {
+		if a.sources.remote, err = natstool.Open(ctx, nc, &natstool.Options{Logger: a.log, Changed: a.remoteChanged}); err != nil {
 			return err
 		}
 	}
 	if wantMCP {
-		a.sources.mcp, err = mcptool.Open(ctx, mcptool.Config{Servers: mcpServers(a.cfg.MCP), Logger: a.log})
+		a.sources.mcp, err = mcptool.Open(ctx, mcptool.Config{Servers: mcpServers(a.cfg.MCP), Logger: a.log, Changed: a.serverChanged})
 	}
 	return err
 }
@@ -114,20 +114,38 @@ func (a *Agents) outside(p config.Profile, own []loop.Tool) (list []loop.Tool, m
 	return list, missing, refused
 }
 
+// toolset is what a run has of tools.
+type toolset struct {
+	list []loop.Tool
+	// background tells the log what comes and goes; nil for tools that stay.
+	background func(context.Context)
+	close      func() error
+}
+
 // tools are all tools of a profile for one run.
-func (a *Agents) tools(ctx context.Context, p config.Profile, req worker.AgentRequest) ([]loop.Tool, func() error, error) {
+func (a *Agents) tools(ctx context.Context, p config.Profile, req worker.AgentRequest) (*toolset, error) {
 	list, closeTools, err := a.builtins(ctx, p, req)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	set := &toolset{close: closeTools}
+	var w *watcher
+	if len(p.Outside.MCP)+len(p.Outside.Remote) > 0 {
+		var end func()
+		w, end = a.watch(p.Outside)
+		set.background = func(ctx context.Context) { w.tell(ctx, req) }
+		set.close = func() error { end(); return closeTools() }
 	}
 	more, missing, refused := a.outside(p, list)
 	if len(missing) > 0 {
 		a.log.Warn("tools are not there", "agent", p.Name, "session", req.Session, "missing", missing)
+		w.missing(missing)
 	}
 	if len(refused) > 0 {
 		a.log.Warn("tools have names that others have already", "agent", p.Name, "refused", refused)
 	}
-	return append(list, more...), closeTools, nil
+	set.list = append(list, more...)
+	return set, nil
 }
 
 // approvals are those of the profile.

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(remoteEnv); url != "" {
 		serveRemote(url)
 	}
+	if away := os.Getenv(mcpEnv); away != "" {
+		serveMCP(away)
+	}
 	if os.Getenv(workerEnv) != "" {
 		serveWorker()
 	}

@@ -183,6 +183,19 @@ func (s *Set) Tools(patterns ...string) (list []loop.Tool, missing []string) {
 	return list, missing
 }
 
+// Names are the names of a server's tools, as they were listed last.
+func (s *Set) Names(server string) (names []string) {
+	for _, srv := range s.servers {
+		if srv.cfg.Name != server {
+			continue
+		}
+		for _, t := range srv.list() {
+			names = append(names, t.spec.Name)
+		}
+	}
+	return names
+}
+
 // Status says of each server why it is not there, nil if it is.
 func (s *Set) Status() map[string]error {
 	out := map[string]error{}

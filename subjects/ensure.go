@@ -118,7 +118,7 @@ func Ensure(ctx context.Context, js jetstream.JetStream, names Names, opts *Ensu
 		}
 	}
 	for _, want := range streams {
-		if err := ensureStream(ctx, js, want, opts); err != nil {
+		if err := ensureStream(ctx, js, names, want, opts); err != nil {
 			return err
 		}
 	}
@@ -284,13 +284,14 @@ func diffConsumer(want consumer, found jetstream.ConsumerConfig, o *EnsureOption
 	return d.errs
 }
 
-func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, o *EnsureOptions) error {
+func ensureStream(ctx context.Context, js jetstream.JetStream, names Names, want jetstream.StreamConfig, o *EnsureOptions) error {
 	found, err := js.Stream(ctx, want.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
+		want.FirstSeq = firstSeq(ctx, js, names, want.Name)
 		err = withinAccount(want, func(c jetstream.StreamConfig) error { _, err := js.CreateStream(ctx, c); return err })
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return ensureStream(ctx, js, want, o) // another worker was faster: compare with its
+			return ensureStream(ctx, js, names, want, o) // another worker was faster: compare with its
 		}
 		return explain("creating stream "+want.Name, err)
 	case err != nil:
@@ -317,6 +318,21 @@ func withinAccount(cfg jetstream.StreamConfig, put func(jetstream.StreamConfig) 
 		return put(cfg)
 	}
 	return err
+}
+
+// firstSeq is where the sequences of a new stream begin: far behind those that it
+// had if it was deleted, which the other one of inbox and logs tells. The logs'
+// cursors name inputs by their sequences, and the fence names records.
+func firstSeq(ctx context.Context, js jetstream.JetStream, n Names, name string) uint64 {
+	other, ok := map[string]string{n.InboxStream(): n.EventsStream(), n.EventsStream(): n.InboxStream()}[name]
+	if !ok {
+		return 0 // the server's: 1
+	}
+	s, err := js.Stream(ctx, other)
+	if err != nil || s.CachedInfo().State.LastSeq == 0 {
+		return 0
+	}
+	return uint64(time.Now().UnixMilli()) // no stream had a thousand messages a second since 1970
 }
 
 // merge keeps in a forced change what the options leave open.

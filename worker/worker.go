@@ -118,6 +118,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	side.Go(func() { w.beat(background) })
 	side.Go(func() { w.board.run(background) })
 	side.Go(func() { w.sweep(background) })
+	side.Go(func() { w.store.KeepStreams(background) })
 
 	stopping, stopSessions := context.WithCancel(ctx)
 	defer stopSessions()

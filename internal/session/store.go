@@ -67,6 +67,7 @@ type Store struct {
 	api       string                             // prefix of the JetStream API, with its dot
 	claiming  atomic.Pointer[error]              // why bells can't be pulled, nil if they can
 	ringing   atomic.Pointer[error]              // the same of the ringer
+	streams   atomic.Pointer[error]              // which streams were deleted, nil if none
 	summaries atomic.Pointer[jetstream.KeyValue] // nil before the first use
 }
 
@@ -102,12 +103,13 @@ func (s *Store) JetStream() jetstream.JetStream { return s.js }
 // Names are the names that the store uses.
 func (s *Store) Names() subjects.Names { return s.names }
 
-// Ready is nil while Claims and Ringer can pull, and otherwise says why not.
+// Ready is nil while Claims and Ringer can pull and KeepStreams misses nothing;
+// otherwise it says why not.
 func (s *Store) Ready() error {
 	if status := s.nc.Status(); status != nats.CONNECTED {
 		return fmt.Errorf("%w: connection is %v", ErrNoServer, status)
 	}
-	for _, trouble := range []*atomic.Pointer[error]{&s.claiming, &s.ringing} {
+	for _, trouble := range []*atomic.Pointer[error]{&s.claiming, &s.ringing, &s.streams} {
 		if err := trouble.Load(); err != nil {
 			return *err
 		}

@@ -31,7 +31,7 @@ func TestWorkersSweepBlobs(t *testing.T) {
 			}
 			return len(list)
 		}
-		time.Sleep(4 * time.Hour)
+		time.Sleep(4 * time.Hour) // of the bubble, which costs nothing
 		if n := blobs(); n != 1 {
 			b.Errorf("%d blobs while the record is there, want 1", n)
 		}
@@ -42,7 +42,7 @@ func TestWorkersSweepBlobs(t *testing.T) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		time.Sleep(4 * time.Hour)
+		time.Sleep(4 * time.Hour) // of the bubble, which costs nothing
 		if n := blobs(); n != 0 {
 			b.Errorf("%d blobs are left of a log that is gone", n)
 		}

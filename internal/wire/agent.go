@@ -28,6 +28,7 @@ type Agents struct {
 	log *slog.Logger
 
 	mask    *secret.Mask   // told of keys that are read; nil is not
+	locks   locks          // of the temporary workspaces
 	sources sources        // set by Start
 	store   *session.Store // set by Start
 

@@ -33,6 +33,9 @@ func (a *Agents) Start(ctx context.Context, nc *nats.Conn) (err error) {
 	if a.store, err = session.Open(ctx, nc, Names(a.cfg), &session.Options{Logger: a.log}); err != nil {
 		return err
 	}
+	if w := a.cfg.Worker.Workspace; w.Mode != "dir" {
+		a.sweepTemp(w.Dir)
+	}
 	if err := snapshot.CheckPatterns(a.cfg.Worker.Workspace.Exclude); err != nil {
 		return fmt.Errorf("worker.workspace.exclude: %w", err)
 	}

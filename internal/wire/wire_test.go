@@ -138,7 +138,7 @@ func TestTemporaryWorkspaceLivesAsLongAsTheClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), "pi-worker-s1-") {
+			if e.IsDir() && strings.HasPrefix(e.Name(), "pi-worker-s1-") {
 				names = append(names, e.Name())
 			}
 		}

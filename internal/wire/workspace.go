@@ -34,7 +34,7 @@ func (a *Agents) workspace(id string) (dir string, err error) {
 	if dir := a.temp[id]; dir != "" {
 		return dir, nil
 	}
-	if dir, err = os.MkdirTemp(w.Dir, "pi-worker-"+id+"-"); err == nil {
+	if dir, err = a.makeTemp(w.Dir, id); err == nil {
 		a.temp[id] = dir
 	}
 	return dir, err
@@ -59,6 +59,7 @@ func (a *Agents) left(id string) {
 	if err := tools.Remove(dir); err != nil {
 		a.log.Warn("removing a workspace", "session", id, "error", err)
 	}
+	a.unlock(dir)
 }
 
 // files is a workspace in mode snapshot, while this worker owns its session.
@@ -107,7 +108,7 @@ func (a *Agents) snapshots(req worker.AgentRequest) (*files, error) {
 		delete(a.temp, req.Session)
 	}
 	w := a.cfg.Worker.Workspace
-	dir, err := os.MkdirTemp(w.Dir, "pi-worker-"+req.Session+"-")
+	dir, err := a.makeTemp(w.Dir, req.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -234,6 +235,7 @@ func (t *keptTool) save() string {
 	f.unsaved = err != nil
 	if err != nil {
 		t.agents.log.Warn("saving a workspace", "session", t.req.Session, "error", err)
+		t.agents.unlock(f.dir) // these files are nowhere else: no sweep may take them
 		t.append(&loop.WorkspaceUnsaved{ErrorMessage: err.Error()})
 		return "[The files of this session could not be saved: " + unsavedText(err) + "]"
 	}

@@ -244,7 +244,7 @@ func emptyStreams(t *testing.T, nc *nats.Conn, h *haul) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
+		for seq := max(info.State.FirstSeq, 1); seq <= info.State.LastSeq; seq++ { // 0 and 0 before the first message
 			m, err := stream.GetMsg(t.Context(), seq)
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				continue // deleted

@@ -29,7 +29,7 @@ func typeText(field any) string {
 		return "a duration such as 5s or 1m30s"
 	case *Bytes:
 		return "a size such as 512KiB or 32MiB"
-	case *[]string:
+	case *[]string, *Words:
 		return "a list of texts (in a variable: separated by commas)"
 	case *MCPServers:
 		return "servers by name, each a command or a url (in the file only)"
@@ -67,6 +67,12 @@ func assign(field, raw any) (any, error) {
 		return set(f, raw, size)
 	case *[]string:
 		return set(f, raw, list)
+	case *Words:
+		v, err := commandLine(raw)
+		if err == nil {
+			*f = v
+		}
+		return v, err
 	case *MCPServers:
 		return set(f, raw, mcpServers)
 	case *map[string]Secret:
@@ -207,6 +213,23 @@ func (b Bytes) String() string {
 		}
 	}
 	return strconv.FormatInt(int64(b), 10)
+}
+
+// commandLine is list for a command, whose words may be repeated.
+func commandLine(raw any) ([]string, error) {
+	all, ok := raw.([]any)
+	if !ok {
+		return list(raw)
+	}
+	out := make([]string, 0, len(all))
+	for _, e := range all {
+		s, err := text(e)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
 }
 
 func list(raw any) ([]string, error) {

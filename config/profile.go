@@ -63,12 +63,15 @@ type Profile struct {
 	Compat   Compat
 }
 
+// Words is a command line: unlike in other lists, words may be there twice.
+type Words []string
+
 // Bash says what the tool of that name may do.
 type Bash struct {
 	// Private and Network are nil when they are not configured: see IsPrivate
 	// and HasNetwork.
 	Private, Network *bool
-	Wrapper          []string // before the shell's command line; "{workspace}" is the folder
+	Wrapper          Words // before the shell's command line; "{workspace}" is the folder
 	Timeout          time.Duration
 	MaxTimeout       time.Duration
 	Env              []string // NAME or NAME=value

@@ -13,7 +13,12 @@ const MaxLine = 64 << 20
 // ErrTooLong says that a line or an event is longer than [MaxLine].
 var ErrTooLong = errors.New("openai: event stream: a line is longer than 64 MiB")
 
-const readSize = 32 << 10
+// A reader begins with a small buffer, which is enough for a model that writes
+// token by token, and takes a larger one when a read fills it at once.
+const (
+	firstSize = 4 << 10
+	readSize  = 32 << 10
+)
 
 // Event is one server-sent event with data. Its slices are valid until the
 // next call of Next.
@@ -41,6 +46,7 @@ type Reader struct {
 	crSeen     int  // buf[start:crSeen] has no CR
 	skipLF     bool // the last line ended in CR: an LF that follows belongs to it
 	begun      bool // the first line was read
+	fast       bool // a read has filled most of the buffer
 
 	dataEnd int    // buf[keep:dataEnd] is the only data line so far
 	joined  []byte // several data lines
@@ -237,6 +243,7 @@ func (r *Reader) fill() {
 	for range 100 {
 		n, err := r.r.Read(r.buf[r.end:])
 		r.end += n
+		r.fast = r.fast || n > len(r.buf)/2
 		if err != nil {
 			r.err = err
 			return
@@ -254,9 +261,16 @@ func (r *Reader) room() {
 	if r.keep >= 0 {
 		base = min(base, r.keep)
 	}
+	size := max(firstSize, len(r.buf))
+	if r.end-base > size/2 {
+		size *= 2
+	}
+	if r.fast {
+		size = max(size, readSize)
+	}
 	dst := r.buf
-	if used := r.end - base; used > len(r.buf)/2 || len(r.buf) == 0 {
-		dst = make([]byte, max(readSize, 2*len(r.buf)))
+	if size > len(dst) {
+		dst = make([]byte, size)
 	}
 	copy(dst, r.buf[base:r.end])
 	r.buf = dst

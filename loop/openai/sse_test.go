@@ -197,3 +197,26 @@ func (r *stepReader) Read(p []byte) (int, error) {
 	r.b = r.b[n:]
 	return n, nil
 }
+
+// A stream of small pieces needs a small buffer, one of large pieces gets a
+// large one.
+func TestReaderBufferFitsThePieces(t *testing.T) {
+	body := strings.Repeat("data: {\"a\":1}\n\n", 10000)
+	for _, c := range []struct {
+		in   io.Reader
+		want int
+	}{
+		{iotest.OneByteReader(strings.NewReader(body)), firstSize},
+		{strings.NewReader(body), readSize},
+	} {
+		r := NewReader(c.in)
+		for {
+			if _, err := r.Next(); err != nil {
+				break
+			}
+		}
+		if len(r.buf) != c.want {
+			t.Errorf("a buffer of %d bytes, want %d", len(r.buf), c.want)
+		}
+	}
+}

@@ -108,7 +108,7 @@ func (o *owner) recall(ctx context.Context, st *session.State) {
 	if former == nil {
 		former = &session.Summary{}
 	}
-	o.summary.Agent, o.summary.Model, o.summary.Prompts = former.Agent, former.Model, former.Prompts
+	o.summary.Agent, o.summary.Model, o.summary.Prompts = former.Agent, former.Model, max(former.Prompts, st.Prompts)
 	o.summary.Parent = former.Parent
 	o.summary.Outcome, o.summary.Tokens, o.summary.Cost = former.Outcome, former.Tokens, former.Cost
 	if total := st.Transcript.Usage(); total.TotalTokens > 0 {

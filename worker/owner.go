@@ -285,6 +285,8 @@ func (o *owner) apply(ev loop.Event) error {
 	case *loop.MessageUpdate, *loop.ToolExecutionUpdate, *loop.Waiting, *loop.InputReturned,
 		*loop.ApprovalRequested, *loop.ApprovalAnswered: // written by tools' goroutines, and read by the next owner
 		return nil
+	case *loop.AgentSettled:
+		o.summary.Prompts++
 	}
 	if err := o.transcript.Apply(ev); err != nil {
 		return fmt.Errorf("applying %s: %w", ev.EventType(), err)

@@ -411,7 +411,7 @@ func TestSummaryShowsWhatRuns(t *testing.T) {
 	})
 	close(s.release)
 	b.summary(func(sum *session.Summary) bool {
-		return sum.State == "idle" && sum.Tool == "" && sum.Outcome == loop.OutcomeCompleted && sum.Tokens == 10
+		return sum.State == "idle" && sum.Tool == "" && sum.Outcome == loop.OutcomeCompleted && sum.Tokens == 10 && sum.Prompts == 1
 	})
 }
 

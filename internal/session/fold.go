@@ -66,6 +66,8 @@ type State struct {
 	// Released says that the last owner gave the session back in good order
 	// while a run was open.
 	Released bool
+	// Prompts counts the agent_settled that the log still has.
+	Prompts int
 	// TraceParent is the W3C trace context of the open run, "" unknown.
 	TraceParent string
 	// Saved is the last snapshot of the session's files, nil without one.
@@ -394,6 +396,7 @@ func (f *folder) event(rec *Record, ev loop.Event) {
 		f.open, st.Attempts, st.Claims, st.Prompt, st.took = false, 0, 0, nil, 0
 		f.asking = nil
 		st.Settled, st.LastOutcome = rec.StreamSeq, ev.Outcome
+		st.Prompts++
 	}
 	if f.open && st.Prompt == nil {
 		st.Prompt = delivered(rec.Inputs)

@@ -54,11 +54,11 @@ type SessionInfo struct {
 	Tokens  int64        `json:"tokens,omitempty"`  // of all prompts
 	Cost    float64      `json:"cost,omitempty"`    // of all prompts, US dollars
 	Started time.Time    `json:"started,omitzero"`  // of the open run
-	Updated time.Time    `json:"updated"`           // when it last made progress
+	Updated time.Time    `json:"updated,omitzero"`  // when it last made progress, zero if no worker has had it
 }
 
-// Sessions lists the sessions that workers have told of, in no order. Errors:
-// [ErrNoStreams].
+// Sessions lists the sessions that workers have told of, and those that wait
+// for their first worker, in no order. Errors: [ErrNoStreams].
 func (c *Client) Sessions(ctx context.Context) ([]*SessionInfo, error) {
 	beats := map[string]time.Time{}
 	for w, err := range c.store.Workers(ctx) {
@@ -67,14 +67,35 @@ func (c *Client) Sessions(ctx context.Context) ([]*SessionInfo, error) {
 		}
 		beats[w.Worker] = w.Beat
 	}
+	asked := c.asked(ctx)
 	var all []*SessionInfo
 	for s, err := range c.store.Summaries(ctx) {
 		if err != nil {
 			return nil, fmt.Errorf("listing sessions: %w", err)
 		}
-		all = append(all, infoOf(s, beats, time.Now()))
+		info := infoOf(s, beats, time.Now())
+		if info.State == StateIdle && asked[s.Session] {
+			info.State = StateWaiting
+		}
+		delete(asked, s.Session)
+		all = append(all, info)
+	}
+	for id := range asked {
+		all = append(all, &SessionInfo{Session: id, State: StateWaiting})
 	}
 	return all, nil
+}
+
+// asked gives the sessions with inputs in the inbox, and none if that is not
+// for this client to know: the rest of the list does not depend on it.
+func (c *Client) asked(ctx context.Context) map[string]bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	asked, err := c.store.Asked(ctx)
+	if err != nil {
+		return nil
+	}
+	return asked
 }
 
 func infoOf(s *session.Summary, beats map[string]time.Time, now time.Time) *SessionInfo {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pi-worker/pi-worker/client"
 	"github.com/pi-worker/pi-worker/internal/session"
+	"github.com/pi-worker/pi-worker/loop"
 )
 
 func TestSessionsOfSilentWorkersAreLost(t *testing.T) {
@@ -41,6 +42,29 @@ func TestSessionsOfSilentWorkersAreLost(t *testing.T) {
 	}
 	if len(sessions) != len(want) {
 		t.Errorf("%d sessions, want %d", len(sessions), len(want))
+	}
+}
+
+// WISHES 50: a session that no worker has had yet is in the list as well.
+func TestSessionsThatWaitForTheirFirstWorkerAreListed(t *testing.T) {
+	b := newBundle(t)
+	idle := &session.Summary{Session: "known", State: client.StateIdle, Updated: time.Now()}
+	if err := b.worker.store.PutSummary(t.Context(), idle); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"known", "new"} {
+		if _, err := b.c.Prompt(t.Context(), id, loop.NewUserText("go"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sessions, err := b.c.Sessions(t.Context())
+	if err != nil || len(sessions) != 2 {
+		t.Fatalf("%d sessions, %v", len(sessions), err)
+	}
+	for _, s := range sessions {
+		if s.State != client.StateWaiting {
+			t.Errorf("session %s is %s", s.Session, s.State)
+		}
 	}
 }
 

@@ -88,12 +88,20 @@ func writeSessions(w io.Writer, sessions []*client.SessionInfo, now time.Time) e
 			cost = fmt.Sprintf("$%.4f", s.Cost)
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Session, s.State, dash(s.Worker), s.Turn, dash(s.Tool),
-			age(now.Sub(s.Updated)), dash(string(s.Outcome)), dash(safeLine(s.Model, 30)), cost, dash(s.Parent))
+			ageOf(now, s.Updated), dash(string(s.Outcome)), dash(safeLine(s.Model, 30)), cost, dash(s.Parent))
 	}
 	return tw.Flush()
 }
 
 func dash(s string) string { return cmp.Or(safeLine(s, 40), "-") }
+
+// ageOf is how long ago something was, "-" if it was never.
+func ageOf(now, then time.Time) string {
+	if then.IsZero() {
+		return "-"
+	}
+	return age(now.Sub(then))
+}
 
 // age is a duration in its largest unit.
 func age(d time.Duration) string {

@@ -196,7 +196,7 @@ func writeTop(w io.Writer, sessions []*client.SessionInfo, now time.Time) {
 	fmt.Fprintln(tw, "SESSION\tSTATE\tWORKER\tTURN\tTOOL\tAGE\tTOKENS\tCOST\tMODEL")
 	for _, s := range sessions {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t$%.4f\t%s\n", safeLine(s.Session, 24), s.State, dash(safeLine(s.Worker, 20)), s.Turn,
-			dash(safeLine(s.Tool, 16)), age(now.Sub(s.Updated)), s.Tokens, s.Cost, dash(safeLine(s.Model, 20)))
+			dash(safeLine(s.Tool, 16)), ageOf(now, s.Updated), s.Tokens, s.Cost, dash(safeLine(s.Model, 20)))
 	}
 	tw.Flush()
 }

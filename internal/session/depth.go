@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/pi-worker/pi-worker/subjects"
 )
 
@@ -97,4 +99,24 @@ func (s *Store) depthOfReaders(ctx context.Context, d *Depth) error {
 		}
 	}
 	return list.Err()
+}
+
+// Asked gives the sessions that have inputs in the inbox. Without the
+// permission to ask for the stream's subjects it is a time-out.
+func (s *Store) Asked(ctx context.Context) (map[string]bool, error) {
+	asked := map[string]bool{}
+	inbox, err := s.js.Stream(ctx, s.names.InboxStream())
+	if err != nil {
+		return nil, explain("asking for the inbox", err)
+	}
+	info, err := inbox.Info(ctx, jetstream.WithSubjectFilter(s.names.Inputs("*")))
+	if err != nil {
+		return nil, explain("asking for the inbox's sessions", err)
+	}
+	for subject := range info.State.Subjects {
+		if session, _, err := s.names.ParseInput(subject); err == nil {
+			asked[session] = true
+		}
+	}
+	return asked, nil
 }

@@ -249,7 +249,7 @@ func inputRefs(r *session.Record) []InputRef {
 
 // consumingEvent is the place of the event by which a record consumes its
 // inputs: the first message that no model and no tool made, otherwise the
-// first event. A record may begin with the end of the run before.
+// first event. A record may begin with other events.
 func consumingEvent(r *session.Record) int {
 	for i, ev := range r.Events {
 		start, ok := ev.(*loop.MessageStart)

@@ -103,7 +103,7 @@ func (l *Log) pop() *segment {
 // which then is durable.
 func (seg *segment) joins(queue []*segment, limit int) bool {
 	size, inputs, eph := len(seg.buf), len(seg.inputs), 0
-	if seg.blob != "" {
+	if seg.blob != "" || seg.says.settles {
 		return false
 	}
 	if seg.ephemeral {

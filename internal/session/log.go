@@ -220,7 +220,7 @@ func (l *Log) fits(evs []loop.Event, inputs []InputRef) bool {
 		return false
 	}
 	seg := l.queue[len(l.queue)-1]
-	if seg.ephemeral || seg.blob != "" || len(seg.inputs)+len(inputs) > maxInputs {
+	if seg.ephemeral || seg.blob != "" || seg.says.settles || len(seg.inputs)+len(inputs) > maxInputs {
 		return false
 	}
 	size := len(seg.buf)
@@ -239,15 +239,16 @@ func isReturned(ev loop.Event) bool {
 	return ok
 }
 
-// put adds the event to the last segment, or to a new one. Called with mu
-// held.
+// put adds the event to the last segment, or to a new one. An agent_settled is
+// the last event of its record: readers begin a run behind that record. Called
+// with mu held.
 func (l *Log) put(ev loop.Event, inputs []InputRef) {
 	eph := len(inputs) == 0 && isEphemeral(ev)
 	var seg *segment
 	if n := len(l.queue); n > 0 {
 		seg = l.queue[n-1]
 	}
-	if seg == nil || seg.ephemeral != eph || seg.blob != "" || len(seg.inputs)+len(inputs) > maxInputs && len(seg.inputs) > 0 {
+	if seg == nil || seg.ephemeral != eph || seg.blob != "" || seg.says.settles || len(seg.inputs)+len(inputs) > maxInputs && len(seg.inputs) > 0 {
 		seg = l.push(eph)
 	}
 	before := len(seg.buf)

@@ -120,6 +120,33 @@ func TestFewDeltasJoinTheRecordBehindThem(t *testing.T) {
 	b.fold("s")
 }
 
+// Readers begin a run behind the record in which the one before it settled.
+func TestSettledIsTheLastOfItsRecord(t *testing.T) {
+	b := start(t)
+	l, err := b.store.BeginLog(t.Context(), "s", b.fold("s"), "w")
+	b.must(err)
+	run := []loop.Event{&loop.AgentStart{}, delta("a"), &loop.AgentEnd{}, &loop.AgentSettled{Outcome: loop.OutcomeCompleted}}
+	for range 20 { // some of them find a record on its way
+		b.must(l.AppendAll(t.Context(), run))
+		b.must(l.Append(t.Context(), &loop.AgentStart{}))
+		b.must(l.Append(t.Context(), &loop.AgentSettled{Outcome: loop.OutcomeAborted}))
+	}
+	b.close(l)
+	settled := 0
+	for _, rec := range b.records("s", session.From{}) {
+		for i, ev := range rec.Events {
+			if _, ok := ev.(*loop.AgentSettled); ok {
+				if settled++; i != len(rec.Events)-1 {
+					t.Errorf("record %d has %d events behind agent_settled", rec.Seq, len(rec.Events)-1-i)
+				}
+			}
+		}
+	}
+	if settled != 40 {
+		t.Errorf("%d settled, want 40", settled)
+	}
+}
+
 // Who begins a log without waiting learns by the first Flush that it is not
 // his, and nothing of his is in it.
 func TestBegunLogIsFencedByFlush(t *testing.T) {

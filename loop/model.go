@@ -105,6 +105,9 @@ type ModelError struct {
 	// told to wait, and its key rests for RetryAfter. Such a wait is shown like
 	// a retry and not counted as one.
 	Paused bool
+	// Jitter is to be waited beside RetryAfter, so that those who were told
+	// together don't come back together.
+	Jitter time.Duration
 	Raw    json.RawMessage
 	Err    error
 }

@@ -42,7 +42,7 @@ func (t *retrier) next(ctx context.Context, msg *AssistantMessage, started bool)
 	}
 	if me.Paused && t.policy.MaxRetries > 0 && t.pauses < maxPauses {
 		t.pauses++
-		return max(me.RetryAfter, time.Millisecond), true
+		return max(me.RetryAfter+me.Jitter, time.Millisecond), true
 	}
 	if t.count >= t.policy.MaxRetries {
 		t.wish = me.RetryAfter
@@ -50,7 +50,7 @@ func (t *retrier) next(ctx context.Context, msg *AssistantMessage, started bool)
 	}
 	t.count++
 	if me.RetryAfter > 0 {
-		return me.RetryAfter, true
+		return me.RetryAfter + me.Jitter, true
 	}
 	return t.backoff(), true
 }

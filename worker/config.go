@@ -44,6 +44,9 @@ type Config struct {
 	// Agent gives what a prompt runs with. It is called for each run, also
 	// when one is resumed.
 	Agent func(context.Context, AgentRequest) (*Agent, error)
+	// Limiter of the agents' models; which keys rest is shared with all
+	// workers. nil shares nothing.
+	Limiter Limiter
 	// Left is called when the worker has given a session up, after its last
 	// run there; nil is not called. It must not block.
 	Left func(session string)

@@ -116,6 +116,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var side, sessions sync.WaitGroup
 	side.Go(func() { w.ring(background) })
 	side.Go(func() { w.beat(background) })
+	side.Go(func() { w.sharePauses(background) })
 	side.Go(func() { w.board.run(background) })
 	side.Go(func() { w.sweep(background) })
 	side.Go(func() { w.store.KeepStreams(background) })

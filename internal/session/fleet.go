@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pi-worker/pi-worker/subjects"
 )
 
 // keyTree begins the keys of AGENT_FLEET that say what a tree of runs uses:
@@ -125,5 +128,63 @@ func (s *Store) lastOfEach(ctx context.Context, stream, filter string) ([]*messa
 			_, err := parseDirect(raw)
 			return nil, err
 		}
+	}
+}
+
+// keyPause begins the keys of AGENT_FLEET that say how long a key of a model's
+// endpoint rests; then comes the digest that names it.
+const keyPause = "pause."
+
+type pauseJSON struct {
+	Millis int64 `json:"ms"` // from when it was stored
+}
+
+// PutPause tells all workers that a key rests from now on. id is one token.
+func (s *Store) PutPause(ctx context.Context, id string, wait time.Duration) error {
+	if _, err := subjects.ParseSession(id); err != nil {
+		return err
+	}
+	b, err := json.Marshal(pauseJSON{wait.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	return s.putFleet(ctx, keyPause+id, b)
+}
+
+// WatchPauses calls f with each pause that is told from now on, until stop is
+// called. f must not block. What was missed, and was told before, is in Pauses.
+func (s *Store) WatchPauses(f func(id string, wait time.Duration)) (stop func() error, err error) {
+	sub, err := s.nc.Subscribe(s.fleetSubject(keyPause+"*"), func(m *nats.Msg) {
+		s.pause(m.Subject, m.Data, 0, f)
+	})
+	if err != nil {
+		return nil, explain("watching pauses", err)
+	}
+	return sub.Unsubscribe, nil
+}
+
+// Pauses calls f with each key that rests now.
+func (s *Store) Pauses(ctx context.Context, f func(id string, wait time.Duration)) error {
+	msgs, err := s.lastOfEach(ctx, "KV_"+s.names.FleetBucket(), s.fleetSubject(keyPause+"*"))
+	if err != nil {
+		return explain("reading pauses", err)
+	}
+	for _, m := range msgs {
+		s.pause(m.subject, m.data, time.Since(m.time), f)
+	}
+	return nil
+}
+
+// longestPause bounds what anybody who may write to the bucket can ask for.
+const longestPause = 24 * time.Hour
+
+func (s *Store) pause(subject string, data []byte, age time.Duration, f func(id string, wait time.Duration)) {
+	var p pauseJSON
+	if json.Unmarshal(data, &p) != nil {
+		return
+	}
+	wait := min(time.Duration(p.Millis)*time.Millisecond, longestPause) - max(age, 0)
+	if wait > 0 {
+		f(strings.TrimPrefix(subject, s.fleetSubject(keyPause)), wait)
 	}
 }

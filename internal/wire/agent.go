@@ -31,6 +31,7 @@ type Agents struct {
 	locks   locks          // of the temporary workspaces
 	sources sources        // set by Start
 	store   *session.Store // set by Start
+	limiter openai.Limiter
 
 	mu     sync.Mutex // guards what is below
 	models map[modelKey]*openai.Model
@@ -88,7 +89,7 @@ func (a *Agents) Worker(nc *nats.Conn, version string) worker.Config {
 	}
 	return worker.Config{
 		NATS: nc, Names: Names(a.cfg), ID: w.ID, Version: version,
-		Sessions: w.Sessions, Agent: a.Agent, Left: a.left, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
+		Sessions: w.Sessions, Agent: a.Agent, Limiter: &a.limiter, Left: a.left, Grace: w.Grace, AckWait: a.cfg.NATS.AckWait,
 		MaxAttempts: w.MaxAttempts, EphemeralTTL: ttl, SessionRecords: uint64(a.cfg.Retention.SessionRecords),
 		Ensure: EnsureOptions(a.cfg), Logger: a.log, Secrets: Secrets(a.cfg),
 		TraceContent: a.cfg.Trace.Content,
@@ -237,6 +238,7 @@ func (a *Agents) model(p config.Profile) (*openai.Model, error) {
 			FirstByte: orNever(p.Timeouts.FirstByte), Silence: orNever(p.Timeouts.Silence), Total: p.Timeouts.Total,
 		},
 		EstimateUsage: true,
+		Limiter:       &a.limiter,
 		Logger:        a.log,
 	})
 	if err != nil {

@@ -84,3 +84,29 @@ func TestOne429PausesTheKeyForAll(t *testing.T) {
 		}
 	})
 }
+
+// A provider that does not say for how long: the key rests for a moment, and a
+// refusal that no wait will change lets nothing rest.
+func TestRestWithoutAWish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Limiter
+		var told time.Duration
+		l.Share(func(_ string, wait time.Duration) { told = wait })
+		l.rest("a", &loop.ModelError{Class: classRateLimited, Status: 429})
+		l.rest("a", &loop.ModelError{Class: classServer, Status: 500, Retryable: true, RetryAfter: time.Minute})
+		if e := l.paused("a"); e != nil || told != 0 {
+			t.Errorf("rests for %v, told %v", e, told)
+		}
+		l.rest("a", &loop.ModelError{Class: classRateLimited, Status: 429, Retryable: true})
+		if e := l.paused("a"); e == nil || e.RetryAfter != time.Second || told != time.Second {
+			t.Errorf("rests for %v, told %v", e, told)
+		}
+		if e := l.paused("b"); e != nil {
+			t.Errorf("another key rests: %v", e)
+		}
+		time.Sleep(time.Second)
+		if e := l.paused("a"); e != nil {
+			t.Errorf("it still rests: %v", e)
+		}
+	})
+}

@@ -134,7 +134,7 @@ func (a *attempt) post() (*http.Response, *loop.ModelError) {
 		body = a.m.chatBody(a.req)
 	}
 	a.size = len(body)
-	limit := newLimitKey(a.m.cfg.BaseURL, a.m.key(a.req))
+	limit := limitID(a.m.cfg.BaseURL, a.m.key(a.req))
 	if e := a.m.limiter.paused(limit); e != nil {
 		return nil, e
 	}

@@ -319,6 +319,10 @@ func (b *bench) check(id string) {
 		}
 		for _, ev := range rec.Events {
 			switch ev := ev.(type) {
+			case *loop.InputReturned:
+				if !slices.ContainsFunc(rec.Inputs, func(ref session.InputRef) bool { return ref.Seq == ev.Seq }) {
+					b.Errorf("%s: record %d returns input %d and does not consume it", id, rec.Seq, ev.Seq)
+				}
 			case *loop.AgentStart:
 				if running {
 					b.Errorf("%s: two runs at once", id)

@@ -72,11 +72,10 @@ func answered(change *session.Input, reason string) *loop.InputReturned {
 func (o *owner) cancel(change, target *session.Input, running bool) error {
 	ev := returned(target, "cancel")
 	ev.Input = payload(target)
-	evs := []loop.Event{ev}
+	evs := []loop.Event{ev, answered(change, "done")}
 	if target.Ref.Kind == subjects.KindPrompt && !running {
-		evs = append(evs, aborted(target))
+		evs = append(evs, aborted(target)) // the last of its record, or it would be two
 	}
-	evs = append(evs, answered(change, "done"))
 	target.Ref.Early = true
 	return o.append(evs, target, change)
 }

@@ -125,8 +125,8 @@ func TestEditedInputKeepsItsPlace(t *testing.T) {
 	b.check("s1")
 }
 
-// Nothing runs: the cancelled prompt settles at once, and the change that
-// nobody can understand is dead-lettered.
+// Nothing runs: the cancelled prompt settles at once, in the record that spends
+// it, and the change that nobody can understand is dead-lettered.
 func TestQueueOfAnIdleSessionIsChanged(t *testing.T) {
 	b := newBench(t, benchOptions{answers: []looptest.Answer{looptest.Text("ok")}})
 	b.sayAs("s1", subjects.KindPrompt, "a", "not this")

@@ -165,7 +165,8 @@ func (l *Log) Append(ctx context.Context, ev loop.Event, inputs ...InputRef) err
 
 // AppendAll is Append for events that belong together: they are one record,
 // unless they are over the broker's limit. The inputs are consumed by the
-// record of the last event.
+// record of the last event. An agent_settled must be the last one, as nothing
+// follows it in a record.
 func (l *Log) AppendAll(ctx context.Context, evs []loop.Event, inputs ...InputRef) error {
 	l.mu.Lock()
 	if l.err == nil && l.bytes >= maxBuffer {

@@ -128,6 +128,8 @@ func (st *State) take(record uint64, evs []loop.Event, refs ...InputRef) {
 			st.turn++
 		case *loop.WorkspaceSaved:
 			st.Saved, st.ClaimsSince = ev, nil
+		case *loop.InputReturned:
+			st.edit(ev) // before what it is about goes, perhaps in the same record
 		}
 	}
 	for _, ref := range refs {
@@ -148,7 +150,6 @@ func (st *State) take(record uint64, evs []loop.Event, refs ...InputRef) {
 			if ev.Reason == "dead_letter" {
 				st.dead(ev.ID)
 			}
-			st.edit(ev)
 		case *loop.AgentSettled:
 			st.Owed = slices.DeleteFunc(st.Owed, func(r InputRef) bool { return r.Seq == ev.PromptSeq })
 			if ev.Outcome == loop.OutcomeDeadLetter {

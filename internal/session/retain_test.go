@@ -269,3 +269,25 @@ func TestReaderOfAnEmptiedLogIsNotLeftInSilence(t *testing.T) {
 		break
 	}
 }
+
+// A change of the queue may share its record with the delivery of what it was
+// about. Then nothing of it is left, or the log would never be trimmed again.
+func TestChangeOfWhatItsRecordDeliversIsOver(t *testing.T) {
+	b := newBench(t, natstest.Start(t, nil), nil)
+	l, err := b.store.BeginLog(t.Context(), "s", b.fold("s"), "w")
+	b.must(err)
+	b.must(l.Append(t.Context(), waiting(1)))
+	for seq := uint64(1); seq < 80; seq += 2 { // most of them find a record on its way
+		op := fmt.Appendf(nil, `{"op":"edit","seq":%d,"message":"new"}`, seq)
+		if seq%4 == 1 {
+			op = fmt.Appendf(nil, `{"op":"move","seq":%d,"order":[%d]}`, seq, seq)
+		}
+		change := &loop.InputReturned{Kind: "queue", Seq: seq + 1, Reason: "done", Input: op}
+		b.must(l.Append(t.Context(), change, session.InputRef{Kind: subjects.KindQueue, Seq: seq + 1}))
+		b.must(l.Append(t.Context(), user("it"), session.InputRef{Kind: subjects.KindPrompt, Seq: seq}))
+	}
+	b.close(l)
+	if st := b.fold("s"); len(st.Edits)+len(st.Order) > 0 {
+		t.Errorf("edits %v and the order %v are left", st.Edits, st.Order)
+	}
+}

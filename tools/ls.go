@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/pi-worker/pi-worker/loop"
-	"golang.org/x/text/collate"
-	"golang.org/x/text/language"
 )
 
 // maxEntries is how many entries a directory may have before ls gives up on
@@ -131,30 +128,4 @@ func (w *Workspace) entryName(dir string, e os.DirEntry) string {
 		return name + "/"
 	}
 	return name
-}
-
-// sortNames sorts as ICU does for English, without regard to case; names that
-// are equal then are in byte order.
-func sortNames(names []string) {
-	type entry struct {
-		key  []byte
-		name string
-	}
-	c := collate.New(language.English)
-	var buf collate.Buffer
-	list := make([]entry, len(names))
-	for i, n := range names {
-		key := c.KeyFromString(&buf, strings.ToLower(strings.TrimSuffix(n, "/")))
-		list[i] = entry{slices.Clone(key), n}
-		buf.Reset()
-	}
-	slices.SortFunc(list, func(a, b entry) int {
-		if d := slices.Compare(a.key, b.key); d != 0 {
-			return d
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	for i := range list {
-		names[i] = list[i].name
-	}
 }

@@ -31,6 +31,8 @@ type bashArgs struct {
 type bashDetails struct {
 	Truncation     *truncation `json:"truncation,omitempty"`
 	FullOutputPath string      `json:"fullOutputPath,omitempty"`
+	// Output is the whole in the store of Options.Outputs.
+	Output *StoredOutput `json:"output,omitempty"`
 }
 
 func (w *Workspace) bash(ctx context.Context, args json.RawMessage, update updater) (loop.ToolResult, error) {
@@ -52,19 +54,20 @@ func (w *Workspace) bash(ctx context.Context, args json.RawMessage, update updat
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errDeadline)
 	defer cancel()
 	update(loop.ToolResult{Content: []loop.Block{}})
-	out := &output{w: w}
+	out := &output{w: w, call: loop.CallKey(ctx)}
 	status, err := w.runCommand(ctx, argv, out, update)
 	out.close()
 	if err == nil && errors.Is(context.Cause(ctx), errDeadline) && !status.exited {
 		err = fmt.Errorf("Command timed out after %s seconds", formatNumber(timeout.Seconds()))
 	}
-	return bashResult(out, status, err)
+	return bashResult(out, out.store(ctx), status, err)
 }
 
 var errDeadline = errors.New("deadline of the command")
 
-// bashResult words the end of a command as pi does.
-func bashResult(out *output, status commandStatus, err error) (loop.ToolResult, error) {
+// bashResult words the end of a command as pi does. stored is nil if the whole
+// output is in no store.
+func bashResult(out *output, stored *StoredOutput, status commandStatus, err error) (loop.ToolResult, error) {
 	text, t := out.result()
 	switch {
 	case err != nil:
@@ -82,6 +85,11 @@ func bashResult(out *output, status commandStatus, err error) (loop.ToolResult, 
 		if text != "" {
 			err = fmt.Errorf("%s\n\n%w", text, err)
 		}
+		if stored != nil { // a Go error could not name it
+			res := textResult(err.Error(), bashDetails{t, out.filePath, stored})
+			res.IsError = true
+			return res, nil
+		}
 		return loop.ToolResult{}, err
 	}
 	if text == "" {
@@ -90,7 +98,7 @@ func bashResult(out *output, status commandStatus, err error) (loop.ToolResult, 
 	if t == nil {
 		return loop.TextResult(text), nil
 	}
-	return textResult(text, bashDetails{t, out.filePath}), nil
+	return textResult(text, bashDetails{t, out.filePath, stored}), nil
 }
 
 // timeout is the deadline of a command: what it asks for within the maximum,

@@ -241,7 +241,7 @@ func (u *updates) flush() {
 	r.Details = emptyDetails
 	if t := u.out.truncate(); t != nil {
 		t.Content = ""
-		r.Details = mustJSON(bashDetails{t, u.out.filePath})
+		r.Details = mustJSON(bashDetails{t, u.out.filePath, nil})
 	}
 	u.send(r)
 	u.sent += len(part)

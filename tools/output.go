@@ -25,6 +25,8 @@ const privateDir = ".pi-worker"
 type output struct {
 	w *Workspace
 	d decoder
+	// call is the key of the call, part of the file's name.
+	call string
 
 	tail     []byte // end of the decoded text, at least maxBytes of it
 	raw      []byte // everything so far, while there is no file
@@ -98,7 +100,7 @@ func (o *output) keep(p []byte) {
 
 func (o *output) create() {
 	o.w.pruneOutputs()
-	f, rel, err := o.w.createPrivate("output", "bash-", ".log")
+	f, rel, err := o.w.createPrivate("output", "bash-"+callName(o.call), ".log")
 	if err != nil {
 		o.lose(err)
 		return

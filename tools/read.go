@@ -45,6 +45,9 @@ func (w *Workspace) read(ctx context.Context, args json.RawMessage, _ updater) (
 	if err != nil {
 		return loop.ToolResult{}, err
 	}
+	if err := w.fetchOutput(ctx, rel); err != nil {
+		return loop.ToolResult{}, err
+	}
 	return w.readFile(ctx, rel, &win)
 }
 

@@ -54,6 +54,9 @@ type Options struct {
 	// KeepImages leaves images at their size; otherwise those over 2000
 	// pixels are scaled down.
 	KeepImages bool
+	// Outputs keeps long outputs of commands where other workers find them
+	// too. nil: they are in the workspace only.
+	Outputs Outputs
 	// Limits bound what one call may cost.
 	Limits Limits
 }

@@ -51,7 +51,7 @@ var exitCodes = []exitCode{
 	{exitLimit, "limit", "the prompt ended at a limit, with what it had so far"},
 	{exitDeadLetter, "dead_letter", "the prompt went to the dead letters; the reason is shown"},
 	{exitLost, "lost", "the stream of events ended before the prompt settled; it may still run"},
-	{exitUnknown, "unknown", "no such session, open run, queued input or dead letter"},
+	{exitUnknown, "unknown", "no such session, open run, queued input, dead letter or tool output"},
 	{exitConnection, "connection", "NATS is unreachable, refuses the credentials, or has no JetStream or no streams of ours"},
 	{exitRefused, "refused", "the input was refused: too large, malformed, or the session's inbox is full"},
 	{exitUnsettled, "unsettled", "tail --follow=false came to the log's end while a run is open, or before the first"},
@@ -99,6 +99,8 @@ var meanings = []struct {
 	words  string
 }{
 	{client.ErrUnknownSession, exitUnknown, "no such session"},
+	{client.ErrNoCall, exitUnknown, "no such finished tool call"},
+	{client.ErrNoOutput, exitUnknown, "no output is stored"},
 	{client.ErrSession, exitUsage, "a session id is 1 to 64 letters, digits, _ and -"},
 	{client.ErrEmptyPrompt, exitUsage, "the text is empty"},
 	{client.ErrTooLarge, exitRefused, "the input is too large"},

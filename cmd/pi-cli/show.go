@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -25,11 +27,18 @@ func (a *app) showCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&form.json, "json", false, "print pi's messages, one JSON a line")
 	cmd.Flags().BoolVar(&form.markdown, "markdown", false, "print Markdown; on a terminal it is rendered")
+	cmd.Flags().StringVar(&form.output, "output", "", "print the whole output of a tool `call` whose result has a part of it")
 	cmd.Flags().BoolVar(&form.html, "html", false, "print one self-contained HTML page")
 	return cmd
 }
 
 func (a *app) show(ctx context.Context, session string, form showForm) error {
+	if form.output != "" {
+		if form.json || form.markdown || form.html {
+			return usageErrorf("--output goes with none of --json, --markdown and --html")
+		}
+		return a.showOutput(ctx, session, form.output)
+	}
 	if form.json && (form.markdown || form.html) || form.markdown && form.html {
 		return usageErrorf("only one of --json, --markdown and --html")
 	}
@@ -76,7 +85,45 @@ func (a *app) noteGone(ctx context.Context, c *client.Client, session string) er
 }
 
 // showForm is what show prints; the zero value is the plain transcript.
-type showForm struct{ json, markdown, html bool }
+type showForm struct {
+	json, markdown, html bool
+	output               string // a call's id: its output and nothing else
+}
+
+// showOutput writes the output as the command wrote it, except to a terminal,
+// which it must not steer.
+func (a *app) showOutput(ctx context.Context, session, call string) error {
+	c, closeAll, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	ctx, stop := a.untilInterrupted(ctx, nil)
+	defer stop()
+	in, err := c.Output(ctx, session, call)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if !isTerminal(a.out) {
+		if _, err := io.Copy(a.out, in); err != nil {
+			return fmt.Errorf("writing the output of %s: %w", call, err)
+		}
+		return nil
+	}
+	for lines := bufio.NewReader(in); ; {
+		line, err := lines.ReadString('\n')
+		if _, err := io.WriteString(a.out, safeText(line)); err != nil {
+			return fmt.Errorf("writing to standard output: %w", err)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the output of %s: %w", call, err)
+		}
+	}
+}
 
 func (a *app) showMarkdown(session string, messages []loop.Message) error {
 	text := markdown(session, messages)

@@ -136,6 +136,13 @@ func (s *Stream) Text(piece string) string {
 	return s.mask.Text(text[:cut])
 }
 
+// Rest gives what is held back, at the text's end.
+func (s *Stream) Rest() string {
+	held := s.held
+	s.held = ""
+	return s.mask.Text(held)
+}
+
 // Writer masks what is written to w; each Write must be whole, as a logger's
 // lines are.
 func (m *Mask) Writer(w io.Writer) io.Writer { return &writer{m, w} }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,10 @@ import (
 
 // objectTime is how long the storing of an object is tried again.
 const objectTime = 30 * time.Second
+
+// HeadingOutput is the heading of whole outputs of commands. Each is stored
+// right before the record of its call, and goes with it.
+const HeadingOutput = "output"
 
 // Objects are a session's objects under one heading, in AGENT_BLOBS: their names
 // there are "<session>/<heading>/<name>", so that Remove finds them.
@@ -112,6 +117,34 @@ func (o *Objects) Delete(ctx context.Context, name string) (found bool, err erro
 		}
 	}
 	return found, nil
+}
+
+// Object is one of a session's objects.
+type Object struct {
+	Name   string // without what all of its heading have in common
+	Size   int64  // bytes
+	Stored time.Time
+}
+
+// List gives the objects of this heading, the oldest first. It reads the names of
+// all sessions' objects, for the object store has no other way.
+func (o *Objects) List(ctx context.Context) ([]Object, error) {
+	store, err := o.store.js.ObjectStore(ctx, o.store.names.BlobBucket())
+	if err != nil {
+		return nil, explain("opening "+o.store.names.BlobBucket(), err)
+	}
+	infos, err := store.List(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return nil, explain("listing "+o.store.names.BlobBucket(), err)
+	}
+	var list []Object
+	for _, info := range infos {
+		if name := o.ShortName(info.Name); name != "" {
+			list = append(list, Object{name, int64(info.Size), info.ModTime})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Object) int { return a.Stored.Compare(b.Stored) })
+	return list, nil
 }
 
 // ShortName is the name of an object of this heading without what it has in

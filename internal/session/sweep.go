@@ -124,9 +124,11 @@ func (s *Store) sweepSession(ctx context.Context, session string, blobs []*jetst
 
 // isLeft says that no record can refer to a blob: each is stored right before
 // its record, and so those of what is there are not older than the log. Objects
-// under a heading live as long as there is a log: their owner sweeps them.
+// under a heading live as long as there is a log: their owner sweeps them. Outputs
+// are as blobs are.
 func (s *Store) isLeft(info *jetstream.ObjectInfo, session string, begin time.Time) bool {
-	if strings.Contains(strings.TrimPrefix(info.Name, session+"/"), "/") {
+	heading, _, below := strings.Cut(strings.TrimPrefix(info.Name, session+"/"), "/")
+	if below && heading != HeadingOutput {
 		return begin.IsZero()
 	}
 	if begin.IsZero() || info.ModTime.Add(blobGrace).Before(begin) {

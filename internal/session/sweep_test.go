@@ -125,22 +125,34 @@ func TestOneSweepAtATime(t *testing.T) {
 }
 
 // Files of a session are not older than its log by their own time, but by that
-// of the calls that made them.
+// of the calls that made them. Outputs of commands go with their calls.
 func TestObjectsUnderAHeadingStayWithTheirLog(t *testing.T) {
 	natstest.InBubble(t, smallPayload, func(t *testing.T, e *natstest.Env) {
 		b := newBench(t, e, nil)
 		objects, err := b.store.Objects("s", "files")
 		b.must(err)
 		b.must(objects.Put(t.Context(), "1-a.1", strings.NewReader("content")))
+		before, err := b.store.Objects("s", session.HeadingOutput)
+		b.must(err)
+		b.must(before.Put(t.Context(), "of a call whose record is gone", strings.NewReader("content")))
 		time.Sleep(3 * time.Hour)
 		l := b.open("s", "w")
 		b.append(l, user("all that retention has left"))
 		b.close(l)
 		time.Sleep(3 * time.Hour)
+		outputs, err := b.store.Objects("s", session.HeadingOutput)
+		b.must(err)
+		b.must(outputs.Put(t.Context(), "of a call whose record is there", strings.NewReader("content")))
+		time.Sleep(2 * time.Hour)
 		_, err = b.store.Sweep(t.Context(), 0)
 		b.must(err)
-		if n := b.blobs(); n != 1 {
-			t.Errorf("%d objects while there is a log, want 1", n)
+		list, err := outputs.List(t.Context())
+		b.must(err)
+		if len(list) != 1 || list[0].Size != 7 {
+			t.Errorf("outputs %v, want the newer one", list)
+		}
+		if n := b.blobs(); n != 2 {
+			t.Errorf("%d objects while there is a log, want 2", n)
 		}
 		stream, err := e.JS.Stream(t.Context(), subjects.Names{}.EventsStream())
 		b.must(err)

@@ -27,7 +27,7 @@ type Agents struct {
 	cfg *config.Config
 	log *slog.Logger
 
-	mask    *secret.Mask   // told of keys that are read; nil is not
+	mask    *secret.Mask   // told of keys that are read
 	locks   locks          // of the temporary workspaces
 	sources sources        // set by Start
 	store   *session.Store // set by Start
@@ -37,6 +37,8 @@ type Agents struct {
 	models map[modelKey]*openai.Model
 	temp   map[string]string // temporary workspaces by session
 	files  map[string]*files // those in mode snapshot
+	// outputs are those of sessions that are owned here.
+	outputs map[string]*outputs
 	// watchers are the runs that may use tools of others.
 	watchers map[*watcher]bool
 }
@@ -49,11 +51,15 @@ type modelKey struct {
 
 // NewAgents keeps nothing open until the first prompt.
 func NewAgents(cfg *config.Config, log *slog.Logger) *Agents {
-	return &Agents{cfg: cfg, log: log, models: map[modelKey]*openai.Model{}, temp: map[string]string{}, files: map[string]*files{}, watchers: map[*watcher]bool{}}
+	return &Agents{
+		cfg: cfg, log: log, mask: secret.New(Secrets(cfg)...),
+		models: map[modelKey]*openai.Model{}, temp: map[string]string{}, files: map[string]*files{},
+		outputs: map[string]*outputs{}, watchers: map[*watcher]bool{},
+	}
 }
 
-// Masking tells mask of every key that is read, and gives a. Before the first
-// prompt.
+// Masking tells mask, which has the configuration's [Secrets], of every key that
+// is read, and gives a. Before the first prompt.
 func (a *Agents) Masking(mask *secret.Mask) *Agents {
 	a.mask = mask
 	return a
@@ -62,7 +68,7 @@ func (a *Agents) Masking(mask *secret.Mask) *Agents {
 // apiKey reads a profile's key.
 func (a *Agents) apiKey(p config.Profile) (string, error) {
 	key, err := p.APIKey()
-	if a.mask != nil && key != "" {
+	if key != "" {
 		a.mask.Add(key.Reveal())
 	}
 	return key.Reveal(), err

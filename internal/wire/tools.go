@@ -36,6 +36,11 @@ func (a *Agents) builtins(ctx context.Context, p config.Profile, req worker.Agen
 	if err != nil {
 		return nil, nil, err
 	}
+	if a.store != nil {
+		if opt.Outputs, err = a.sessionOutputs(ctx, req); err != nil {
+			return nil, nil, err
+		}
+	}
 	ws, err := tools.Open(dir, opt)
 	if err != nil {
 		return nil, nil, err

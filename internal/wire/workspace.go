@@ -45,6 +45,7 @@ func (a *Agents) workspace(id string) (dir string, err error) {
 func (a *Agents) left(id string) {
 	a.mu.Lock()
 	dir, f := a.temp[id], a.files[id]
+	delete(a.outputs, id)
 	if f != nil && f.isUnsaved() {
 		a.mu.Unlock()
 		a.log.Warn("the files of a session are on this host only", "session", id, "dir", dir)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -44,6 +45,9 @@ func (l Limits) MarshalJSON() ([]byte, error) {
 }
 
 func (l *Limits) check() error {
+	if math.IsInf(l.Cost, 0) || math.IsNaN(l.Cost) || math.IsInf(l.TreeCost, 0) || math.IsNaN(l.TreeCost) {
+		return fmt.Errorf("%w, and must be finite: %+v", ErrLimits, *l)
+	}
 	if l.Turns < 0 || l.ToolCalls < 0 || l.IdenticalCalls < 0 || l.WallTime < 0 ||
 		l.Tokens < 0 || l.Cost < 0 || l.TreeTokens < 0 || l.TreeCost < 0 {
 		return fmt.Errorf("%w: %+v", ErrLimits, *l)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func setLimit(field any, value string) (err error) {
 	case *float64:
 		want = "US dollars above 0, such as 0.50"
 		*f, err = strconv.ParseFloat(value, 64)
-		positive = *f > 0
+		positive = *f > 0 && !math.IsInf(*f, 1)
 	case *time.Duration:
 		want = "a time above 0, such as 10m"
 		*f, err = time.ParseDuration(value)

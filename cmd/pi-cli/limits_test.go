@@ -27,6 +27,8 @@ func TestBadLimitIsAUsageError(t *testing.T) {
 		"turns=0":      `"0" is not a whole number above 0`,
 		"turns=-3":     `"-3" is not`,
 		"wall_time=10": `"10" is not a time above 0, such as 10m`,
+		"cost=inf":     `"inf" is not US dollars`,
+		"cost=NaN":     `"NaN" is not US dollars`,
 		"steps=3":      "with one of cost, identical_calls, tokens, tool_calls, tree_cost, tree_tokens, turns, wall_time",
 	} {
 		f.cli(t, "prompt", "--limit", flag, "hi").want(t, exitUsage, "", says)

@@ -55,6 +55,7 @@ func codeOf(err error) int {
 		target error
 		code   int
 	}{
+		{wire.ErrConfig, exitUsage},
 		{wire.ErrUnreachable, exitUnreachable},
 		{subjects.ErrUnreachable, exitUnreachable},
 		{wire.ErrCredentials, exitCredentials},

@@ -52,6 +52,9 @@ func work(ctx context.Context, cfg *config.Config, v *voice, connect func(contex
 	log := v.log
 	agents := wire.NewAgents(cfg, log).Masking(v.mask)
 	defer func() { err = errors.Join(err, agents.Close()) }()
+	if err := agents.Check(); err != nil {
+		return err
+	}
 	tracer, endTraces, err := otlp.Start(ctx, "pi-worker", version(), log)
 	if err != nil {
 		return usageError{err}

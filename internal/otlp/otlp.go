@@ -130,5 +130,5 @@ func readSettings(env func(string) string) (*settings, error) {
 	default:
 		errs = append(errs, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION is %q; allowed are gzip and none", c))
 	}
-	return s, errors.Join(errs...)
+	return s, errors.Join(append(errs, checkSDK(env)...)...)
 }

@@ -211,11 +211,28 @@ func TestWrongVariablesGiveOneSentenceWithoutSecrets(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_TIMEOUT", "ten", "milliseconds"},
 		{"OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "gzip"},
 		{"OTEL_TRACES_EXPORTER", "zipkin", "otlp and none"},
+		{"OTEL_BSP_MAX_QUEUE_SIZE", "-1", "from 1 to"},
+		{"OTEL_BSP_MAX_QUEUE_SIZE", "999999999999", "from 1 to"},
+		{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "-1", "from 1 to"},
+		{"OTEL_BSP_SCHEDULE_DELAY", "soon", "whole number"},
+		{"OTEL_BSP_EXPORT_TIMEOUT", "0", "from 1 to"},
+		{"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long", "whole number"},
+		{"OTEL_SPAN_EVENT_COUNT_LIMIT", "-7", "from -1 to"},
+		{"OTEL_TRACES_SAMPLER", "sometimes", "parentbased_traceidratio"},
 	} {
 		env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", c.name: c.value}
 		_, err := readSettings(func(name string) string { return env[name] })
 		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: got %v", c.name, err)
+		}
+	}
+}
+
+func TestSamplersRatioIsChecked(t *testing.T) {
+	for ratio, ok := range map[string]bool{"": true, "0.25": true, "1": true, "7": false, "-1": false, "NaN": false, "half": false} {
+		env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio}
+		if _, err := readSettings(func(name string) string { return env[name] }); (err == nil) != ok {
+			t.Errorf("%q: got %v", ratio, err)
 		}
 	}
 }

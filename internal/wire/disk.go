@@ -6,6 +6,17 @@ import (
 	"os"
 )
 
+// makeParent makes the folder that workspaces are made in, if one is configured.
+func (a *Agents) makeParent() error {
+	if a.cfg.Worker.Workspace.Dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(a.cfg.Worker.Workspace.Dir, 0o750); err != nil {
+		return fmt.Errorf("worker.workspace.dir: %w", err)
+	}
+	return nil
+}
+
 // Disk says why no session can have a workspace, nil if one can: a file is
 // written where they are made, and removed.
 func (a *Agents) Disk() (err error) {
@@ -13,10 +24,9 @@ func (a *Agents) Disk() (err error) {
 	dir := w.Dir
 	if dir == "" {
 		dir = os.TempDir()
-	} else if w.Mode == "dir" {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return err
-		}
+	}
+	if err := a.makeParent(); err != nil {
+		return err
 	}
 	f, err := os.CreateTemp(dir, ".pi-worker-ready-")
 	if err != nil {

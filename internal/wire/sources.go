@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/pi-worker/pi-worker/tools"
 	"github.com/pi-worker/pi-worker/tools/mcptool"
 	"github.com/pi-worker/pi-worker/tools/natstool"
-	"github.com/pi-worker/pi-worker/tools/snapshot"
 	"github.com/pi-worker/pi-worker/worker"
 )
 
@@ -30,22 +28,19 @@ type sources struct {
 // profiles have the built-in tools only.
 // It fails on a configuration that cannot work, not on servers that are away.
 func (a *Agents) Start(ctx context.Context, nc *nats.Conn) (err error) {
+	if err := a.Check(); err != nil {
+		return err
+	}
 	if a.store, err = session.Open(ctx, nc, Names(a.cfg), &session.Options{Logger: a.log}); err != nil {
 		return err
 	}
 	if w := a.cfg.Worker.Workspace; w.Mode != "dir" {
 		a.sweepTemp(w.Dir)
 	}
-	if err := snapshot.CheckPatterns(a.cfg.Worker.Workspace.Exclude); err != nil {
-		return fmt.Errorf("worker.workspace.exclude: %w", err)
-	}
 	var wantRemote, wantMCP bool
 	for _, p := range a.cfg.Agents {
 		wantRemote = wantRemote || len(p.Outside.Remote) > 0
 		wantMCP = wantMCP || len(p.Outside.MCP) > 0
-		if _, err := tools.ParseCalls(p.Approval.Ask...); err != nil {
-			return fmt.Errorf("agents.%s.approval.ask: %w", p.Name, err)
-		}
 	}
 	if wantRemote {
 		if a.sources.remote, err = natstool.Open(ctx, nc, &natstool.Options{Logger: a.log, Changed: a.remoteChanged}); err != nil {

@@ -46,6 +46,9 @@ func (l *locks) take(dir string) *os.File {
 
 // makeTemp makes a workspace in root, "" the system's temporary folder.
 func (a *Agents) makeTemp(root, session string) (string, error) {
+	if err := a.makeParent(); err != nil {
+		return "", err
+	}
 	dir, err := os.MkdirTemp(root, tempPrefix+session+"-")
 	if err != nil {
 		return "", err
@@ -95,6 +98,10 @@ func (a *Agents) sweepTemp(root string) {
 			continue // its worker lives
 		}
 		err = errors.Join(tools.Remove(dir), os.Remove(dir+lockSuffix), lock.Close())
-		a.log.Info("removed the workspace of a worker that is gone", "dir", dir, "error", err)
+		if err != nil {
+			a.log.Warn("removing the workspace of a worker that is gone", "dir", dir, "error", err)
+			continue
+		}
+		a.log.Info("removed the workspace of a worker that is gone", "dir", dir)
 	}
 }

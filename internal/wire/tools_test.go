@@ -180,7 +180,9 @@ func TestDiskSaysWhyThereIsNoWorkspace(t *testing.T) {
 	}{
 		{`{mode: temp}`, true},
 		{`{mode: temp, dir: "` + dir + `"}`, true},
-		{`{mode: temp, dir: "` + dir + `/gone"}`, false},
+		{`{mode: temp, dir: "` + dir + `/gone/made"}`, true},
+		{`{mode: snapshot, dir: "` + dir + `/too"}`, true},
+		{`{mode: snapshot, dir: "` + file + `"}`, false},
 		{`{mode: dir, dir: "` + dir + `/made"}`, true},
 		{`{mode: dir, dir: "` + file + `"}`, false},
 	} {

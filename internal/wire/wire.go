@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -61,11 +62,24 @@ func Connect(cfg config.NATS, name string, log *slog.Logger) (*nats.Conn, error)
 	return nc, nil
 }
 
+// readable says why a file cannot be read. The NATS client says it too, but no
+// broker that is waited for makes it better.
+func readable(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // identity says who we are.
 func identity(cfg config.NATS) ([]nats.Option, error) {
 	var opts []nats.Option
 	switch {
 	case cfg.Creds != "":
+		if err := readable(cfg.Creds); err != nil {
+			return nil, fmt.Errorf("%w: nats.creds: %w", ErrConfig, err)
+		}
 		opts = append(opts, nats.UserCredentials(cfg.Creds))
 	case cfg.NKey != "":
 		opt, err := nats.NkeyOptionFromSeed(cfg.NKey)
@@ -80,6 +94,14 @@ func identity(cfg config.NATS) ([]nats.Option, error) {
 	}
 	if cfg.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
+	}
+	for _, file := range []struct{ key, name string }{{"nats.tls.ca", cfg.TLS.CA}, {"nats.tls.cert", cfg.TLS.Cert}, {"nats.tls.key", cfg.TLS.Key}} {
+		if file.name == "" {
+			continue
+		}
+		if err := readable(file.name); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, file.key, err)
+		}
 	}
 	if cfg.TLS.CA != "" {
 		opts = append(opts, nats.RootCAs(cfg.TLS.CA))

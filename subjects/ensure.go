@@ -288,7 +288,9 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, names Names, want
 	found, err := js.Stream(ctx, want.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		want.FirstSeq = firstSeq(ctx, js, names, want.Name)
+		if want.FirstSeq, err = firstSeq(ctx, js, names, want.Name); err != nil {
+			return explain("creating stream "+want.Name, err)
+		}
 		err = withinAccount(want, func(c jetstream.StreamConfig) error { _, err := js.CreateStream(ctx, c); return err })
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return ensureStream(ctx, js, names, want, o) // another worker was faster: compare with its
@@ -323,16 +325,21 @@ func withinAccount(cfg jetstream.StreamConfig, put func(jetstream.StreamConfig) 
 // firstSeq is where the sequences of a new stream begin: far behind those that it
 // had if it was deleted, which the other one of inbox and logs tells. The logs'
 // cursors name inputs by their sequences, and the fence names records.
-func firstSeq(ctx context.Context, js jetstream.JetStream, n Names, name string) uint64 {
+func firstSeq(ctx context.Context, js jetstream.JetStream, n Names, name string) (uint64, error) {
 	other, ok := map[string]string{n.InboxStream(): n.EventsStream(), n.EventsStream(): n.InboxStream()}[name]
 	if !ok {
-		return 0 // the server's: 1
+		return 0, nil // the server's: 1
 	}
 	s, err := js.Stream(ctx, other)
-	if err != nil || s.CachedInfo().State.LastSeq == 0 {
-		return 0
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, err // to begin at 1 for that would swallow all that comes
+	case s.CachedInfo().State.LastSeq == 0:
+		return 0, nil
 	}
-	return uint64(time.Now().UnixMilli()) // no stream had a thousand messages a second since 1970
+	return uint64(time.Now().UnixMilli()), nil // no stream had a thousand messages a second since 1970
 }
 
 // merge keeps in a forced change what the options leave open.

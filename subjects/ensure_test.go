@@ -275,3 +275,48 @@ func TestEnsureRefusesAPrefix(t *testing.T) {
 		t.Errorf("error %v, want ErrPrefix", err)
 	}
 }
+
+// forgetful fails to answer for a stream once it has.
+type forgetful struct {
+	jetstream.JetStream
+	name  string
+	asked int
+}
+
+func (f *forgetful) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if name == f.name {
+		if f.asked++; f.asked > 1 {
+			return nil, nats.ErrTimeout
+		}
+	}
+	return f.JetStream.Stream(ctx, name)
+}
+
+// A deleted inbox begins behind its old numbers or not at all: at 1, the cursors
+// would take all that comes for spent.
+func TestDeletedInboxIsNotMadeWithoutTheLogsAnswer(t *testing.T) {
+	e := natstest.Start(t, nil)
+	if err := ensure(t, e, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.JS.Publish(t.Context(), "agent.s1.events", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.JS.DeleteStream(t.Context(), "AGENT_INBOX"); err != nil {
+		t.Fatal(err)
+	}
+	js := &forgetful{JetStream: e.JS, name: "AGENT_EVENTS"}
+	if err := subjects.Ensure(t.Context(), js, subjects.Names{}, nil); !errors.Is(err, subjects.ErrUnreachable) {
+		t.Errorf("without an answer for the logs: %v, want ErrUnreachable", err)
+	}
+	if _, err := e.JS.Stream(t.Context(), "AGENT_INBOX"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the inbox: %v, want none", err)
+	}
+	before := uint64(time.Now().UnixMilli())
+	if err := ensure(t, e, nil); err != nil {
+		t.Fatal(err)
+	}
+	if c := config(t, e, "AGENT_INBOX"); c.FirstSeq < before {
+		t.Errorf("the inbox begins at %d, want %d or later", c.FirstSeq, before)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -192,11 +193,9 @@ func (x *expander) events(r *session.Record, yield func(*Event, error) bool) (bo
 		ev.Gap = &Gap{From: r.Gap.From, To: r.Gap.To, Records: r.Gap.Records}
 		return yield(ev, nil), nil
 	}
-	consuming, index := consumingEvent(r), 0
+	begins, index := effects(r), 0
 	for i, stored := range r.Events {
-		if i == consuming {
-			x.inputs = append(x.inputs, inputRefs(r)...)
-		}
+		x.inputs = append(x.inputs, begins[i]...)
 		full := []loop.Event{stored}
 		if !x.wire {
 			var err error
@@ -239,28 +238,54 @@ func newEvent(r *session.Record, index int) *Event {
 	}
 }
 
-func inputRefs(r *session.Record) []InputRef {
-	var refs []InputRef
-	for _, in := range r.Inputs {
-		refs = append(refs, InputRef{Kind: in.Kind, Seq: in.Seq, ID: in.ID})
+// effects says which inputs begin to have their effect with which of the record's
+// events: one that is returned with the event that says so, one with a message
+// with that, in their order, and what is left with the first such event.
+func effects(r *session.Record) map[int][]InputRef {
+	if len(r.Inputs) == 0 {
+		return nil
 	}
-	return refs
+	messages := userMessages(r.Events)
+	rest := 0
+	if len(messages) > 0 {
+		rest = messages[0]
+	}
+	begins := make(map[int][]InputRef, len(r.Inputs))
+	for _, in := range r.Inputs {
+		at := returnOf(r.Events, in)
+		switch {
+		case at >= 0:
+		case in.Kind.HasMessage() && !in.Returned && len(messages) > 0:
+			at, messages = messages[0], messages[1:]
+		default:
+			at = rest
+		}
+		begins[at] = append(begins[at], InputRef{Kind: in.Kind, Seq: in.Seq, ID: in.ID})
+	}
+	return begins
 }
 
-// consumingEvent is the place of the event by which a record consumes its
-// inputs: the first message that no model and no tool made, otherwise the
-// first event. A record may begin with other events.
-func consumingEvent(r *session.Record) int {
-	for i, ev := range r.Events {
+// userMessages are the places where messages begin that no model and no tool
+// made.
+func userMessages(events []loop.Event) (places []int) {
+	for i, ev := range events {
 		start, ok := ev.(*loop.MessageStart)
 		if !ok || start.Message == nil {
 			continue
 		}
 		if role := start.Message.Role(); role != loop.RoleAssistant && role != loop.RoleToolResult {
-			return i
+			places = append(places, i)
 		}
 	}
-	return 0
+	return places
+}
+
+// returnOf is the place of the event that gives the input back, -1 without one.
+func returnOf(events []loop.Event, in session.InputRef) int {
+	return slices.IndexFunc(events, func(ev loop.Event) bool {
+		ret, ok := ev.(*loop.InputReturned)
+		return ok && ret.Seq == in.Seq && ret.Kind == string(in.Kind)
+	})
 }
 
 // whileConnected is ctx, ended with [ErrLost] when the connection is closed:

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pi-worker/pi-worker/client"
+	"github.com/pi-worker/pi-worker/internal/session"
 	"github.com/pi-worker/pi-worker/loop"
 )
 
@@ -292,4 +294,64 @@ func TestTailUntilSettledWaitsForQueuedPrompts(t *testing.T) {
 	if settled != 2 {
 		t.Errorf("the tail ends after %d of 2 prompts", settled)
 	}
+}
+
+// Inputs that share a record begin each with its own event.
+func TestInputsOfOneRecordBeginWithTheirOwnEvents(t *testing.T) {
+	b := newBundle(t)
+	log := b.worker.openLog("s1")
+	one, two := loop.NewUserText("one"), loop.NewUserText("two")
+	ref := func(kind client.Kind, seq uint64) session.InputRef { return session.InputRef{Kind: kind, Seq: seq} }
+	err := log.AppendAll(t.Context(), []loop.Event{
+		&loop.AgentStart{}, &loop.TurnStart{},
+		&loop.MessageStart{Message: one}, &loop.MessageEnd{Message: one},
+		&loop.MessageStart{Message: two}, &loop.MessageEnd{Message: two},
+	}, ref(client.KindPrompt, 1), ref(client.KindSteer, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.worker.flush(log)
+	err = log.AppendAll(t.Context(), []loop.Event{
+		&loop.InputReturned{Kind: "queue", Seq: 3, Reason: "unknown"}, &loop.InputReturned{Kind: "steer", Seq: 4, Reason: "duplicate"},
+	}, ref(client.KindQueue, 3), ref(client.KindSteer, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.worker.close(log)
+	for _, wire := range []bool{false, true} {
+		var got []string
+		for ev, err := range b.c.Tail(t.Context(), "s1", &client.TailOptions{NoFollow: true, Wire: wire}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, in := range ev.Inputs {
+				text := ""
+				if start, ok := ev.Event.(*loop.MessageStart); ok {
+					text = textIn(start.Message)
+				}
+				if ret, ok := ev.Event.(*loop.InputReturned); ok {
+					text = ret.Reason
+				}
+				got = append(got, fmt.Sprint(ev.Event.EventType(), " ", text, " ", in.Seq))
+			}
+		}
+		want := []string{"message_start one 1", "message_start two 2", "input_returned unknown 3", "input_returned duplicate 4"}
+		if wire {
+			want[0], want[1] = "message_start  1", "message_start  2" // the text is in message_end
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("wire %t: inputs begin with %q, want %q", wire, got, want)
+		}
+	}
+}
+
+func textIn(m loop.Message) string {
+	user, ok := m.(*loop.UserMessage)
+	if !ok || len(user.Content) == 0 {
+		return ""
+	}
+	if text, ok := user.Content[0].(*loop.Text); ok {
+		return text.Text
+	}
+	return ""
 }

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // roles of authorization.conf.
-var roles = []string{"publisher", "viewer", "driver", "worker"}
+var roles = []string{"publisher", "viewer", "driver", "worker", "tools"}
 
 // start runs a server with one of this folder's files.
 func start(t *testing.T, file string) string {

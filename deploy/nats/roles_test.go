@@ -112,13 +112,17 @@ func TestBrokerRefusesWhatARoleMustNotDo(t *testing.T) {
 		}
 		return append(out, attempt{subscribe: "_INBOX.>"})
 	}
+	call := []attempt{{publish: "tools.count"}, {publish: "$SRV.INFO"}, {publish: "_INBOX.x.cancel"}}
+	offer := []attempt{{subscribe: "tools.count"}, {subscribe: "tools.>"}, {subscribe: "$SRV.INFO"}}
 	letters := []attempt{{publish: api + "STREAM.MSG.DELETE.AGENT_DLQ"}, {publish: "$O.AGENT_BLOBS.C.x"}}
 
 	tests := map[string][][]attempt{
-		"publisher": {decide, forge, take, change, destroy, strange, read, letters, listen("viewer", "driver")},
-		"viewer":    {forge, take, change, destroy, strange, inputs, letters, listen("publisher", "driver")},
-		"driver":    {forge, take, change, destroy, strange, listen("publisher", "viewer")},
-		"worker":    {destroy, strange, {{publish: "$JS.API.CONSUMER.DELETE.AGENT_BELL.workers"}}, {{subscribe: n.Input("s1", subjects.KindPrompt)}}},
+		"publisher": {decide, forge, take, change, destroy, strange, read, letters, call, offer, listen("viewer", "driver")},
+		"viewer":    {forge, take, change, destroy, strange, inputs, letters, call, offer, listen("publisher", "driver")},
+		"driver":    {forge, take, change, destroy, strange, call, offer, listen("publisher", "viewer")},
+		"tools": {forge, take, change, destroy, strange, inputs, read, letters, call, listen("publisher", "viewer", "driver"),
+			{{publish: "_INBOX.an-answer-that-nobody-asked-for"}, {subscribe: "_INBOX.*"}, {publish: api + "INFO"}}},
+		"worker": {destroy, strange, offer, {{publish: "$JS.API.CONSUMER.DELETE.AGENT_BELL.workers"}}, {{subscribe: n.Input("s1", subjects.KindPrompt)}}},
 	}
 	url := start(t, "nats.conf")
 	boss := connect(t, url, "worker")

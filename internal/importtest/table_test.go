@@ -88,7 +88,7 @@ var table = map[string]rule{
 	"internal/chaos/proxy": {},
 
 	// Tests alone: the broker's configurations tried, and the product in containers.
-	"deploy/nats":          {ours: []string{"client", "worker"}},
+	"deploy/nats":          {ours: []string{"client", "tools/natstool", "worker"}}, // its tests: the roles at work
 	"internal/integration": {ours: []string{"client"}, theirs: []string{containers, moby}},
 
 	// internal/wire makes what both commands need from a configuration.

@@ -25,7 +25,8 @@ const viewAge = 100 * time.Millisecond
 // reached the worker since the look before: whoever had an input acknowledged
 // and could know that the run has got further than that look must have heard of
 // it from the model, a tool or a record. Each of the first two calls stale, and
-// what is sent after a run's last record is found when the bell is removed.
+// what is sent after a run's last record is found when the bell is removed, or
+// before the next one that waits begins.
 type inbox struct {
 	store   *session.Store
 	session string
@@ -70,6 +71,17 @@ func (b *inbox) stale() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.news++
+}
+
+// ended is called behind a run's last record. What waits is begun next, and an
+// abort that has come since the last look is for the run that is over: the next
+// look is a real one. Without anything that waits the bell's removal looks.
+func (b *inbox) ended() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) > 0 {
+		b.news++
+	}
 }
 
 // look sees what has come since the last look, if it may be something.

@@ -102,6 +102,7 @@ func (o *owner) settle(r *run, outcome loop.Outcome, text string, evs []loop.Eve
 	if err := o.barrier(o.ctx); err != nil {
 		return err
 	}
+	o.inbox.ended()
 	r.settled = outcome
 	r.log.Info("run settled", "outcome", outcome, "attempts", r.attempts, "error", text)
 	total := o.transcript.Usage()

@@ -44,7 +44,7 @@ func byName(spans tracetest.SpanStubs) map[string][]tracetest.SpanStub {
 func attr(s tracetest.SpanStub, key string) string {
 	for _, a := range s.Attributes {
 		if a.Key == attribute.Key(key) {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
@@ -79,7 +79,7 @@ func TestOneTraceFromThePublisherThroughATakeOver(t *testing.T) {
 					t.Errorf("span %q is of trace %s", span.Name, got)
 				}
 				for _, a := range span.Attributes {
-					if strings.Contains(a.Value.Emit(), "own text") {
+					if strings.Contains(a.Value.String(), "own text") {
 						t.Errorf("span %q has content in %s, which nobody asked for", span.Name, a.Key)
 					}
 				}
@@ -150,7 +150,7 @@ func TestContentOnlyWhenAskedForAndMasked(t *testing.T) {
 	all := ""
 	for _, span := range out.GetSpans() {
 		for _, a := range span.Attributes {
-			all += string(a.Key) + "=" + a.Value.Emit() + "\n"
+			all += string(a.Key) + "=" + a.Value.String() + "\n"
 		}
 	}
 	for _, want := range []string{

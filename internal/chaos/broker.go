@@ -37,7 +37,7 @@ func brokerMain() error {
 	}
 	opts := &server.Options{
 		ServerName: cfg.Name, Host: "127.0.0.1", Port: cfg.Port,
-		JetStream: true, StoreDir: cfg.Dir, NoSigs: true,
+		JetStream: true, StoreDir: cfg.Dir, NoSigs: true, MaxPayload: maxPayload,
 		LogFile: cfg.Dir + ".log", Logtime: true,
 	}
 	if cfg.ClusterPort != 0 {
@@ -55,6 +55,10 @@ func brokerMain() error {
 	srv.WaitForShutdown()
 	return nil
 }
+
+// maxPayload of the servers, in bytes: small, so that a long text has to travel
+// beside its record.
+const maxPayload = 64 << 10
 
 // untilTold returns on SIGTERM, and when standard input ends: then the parent
 // is gone, however it went.

@@ -83,6 +83,7 @@ func (m *model) reply(req *looptest.Request) looptest.Reply {
 	case done == 0 && kind == 4:
 		return call("scan")
 	}
+	said = said[:min(len(said), 60)] // of a long text only the beginning
 	r.Text = "This is the answer to " + said + ", as long as it has to be to be cut in the middle."
 	session, _, _ := strings.Cut(said, " ")
 	m.ending(session, time.Now().Add(time.Duration(strings.Count(r.Text, " ")+1)*m.pace))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,6 +86,9 @@ func (p *publishers) session(ctx, until context.Context, n int, rng *rand.Rand) 
 		in := &check.Input{
 			Session: sessionName(n), Kind: kind, ID: fmt.Sprintf("%s-%d", kind, i),
 			Text: fmt.Sprintf("%s %s %d", sessionName(n), kind, i),
+		}
+		if p.o.seconds > 0 && rng.IntN(40) == 0 { // one that the broker does not take as it is
+			in.Text += strings.Repeat(" and so on", maxPayload/9)
 		}
 		opts := session.InputOptions{}
 		if rng.IntN(3) == 0 {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pi-worker/pi-worker/client"
 	"github.com/pi-worker/pi-worker/internal/chaos/check"
@@ -285,6 +288,10 @@ func (b *bench) records(ctx context.Context) ([]check.Record, error) {
 		return nil, err
 	}
 	defer func() { _ = ordered.Unsubscribe() }()
+	blobs, err := b.store.JetStream().ObjectStore(ctx, b.store.Names().BlobBucket())
+	if err != nil {
+		return nil, err
+	}
 	var out []check.Record
 	for seq := uint64(0); seq < last; {
 		m, err := ordered.NextMsgWithContext(ctx)
@@ -300,9 +307,42 @@ func (b *bench) records(ctx context.Context) ([]check.Record, error) {
 			return nil, err
 		}
 		seq = meta.Sequence.Stream
-		out = append(out, check.Record{Session: id, StreamSeq: seq, Time: meta.Timestamp, Header: m.Header, Data: m.Data})
+		data, err := resolve(ctx, blobs, m.Data)
+		if err != nil {
+			return nil, fmt.Errorf("record %d: %w", seq, err)
+		}
+		out = append(out, check.Record{Session: id, StreamSeq: seq, Time: meta.Timestamp, Header: m.Header, Data: data})
 	}
 	return out, nil
+}
+
+// resolve puts what a record's lines refer to in their place. A payload that is
+// not there, or not what the reference says, is an error.
+func resolve(ctx context.Context, blobs jetstream.ObjectStore, data []byte) ([]byte, error) {
+	start := []byte(`{"blob":`)
+	if !bytes.Contains(data, start) {
+		return data, nil
+	}
+	lines := bytes.Split(data, []byte("\n"))
+	for i, line := range lines {
+		var ref struct {
+			Blob   string
+			Size   int
+			Digest string
+		}
+		if !bytes.HasPrefix(line, start) || json.Unmarshal(line, &ref) != nil || ref.Digest == "" {
+			continue
+		}
+		payload, err := blobs.GetBytes(ctx, ref.Blob) // checks the bucket's own digest
+		if err != nil {
+			return nil, fmt.Errorf("payload %s: %w", ref.Blob, err)
+		}
+		if len(payload) != ref.Size {
+			return nil, fmt.Errorf("payload %s has %d bytes, its reference says %d", ref.Blob, len(payload), ref.Size)
+		}
+		lines[i] = payload
+	}
+	return bytes.Join(lines, []byte("\n")), nil
 }
 
 // checkTails gives the tailing clients a moment to come to the end.

@@ -103,14 +103,14 @@ func (l *Log) pop() *segment {
 // which then is durable.
 func (seg *segment) joins(queue []*segment, limit int) bool {
 	size, inputs, eph := len(seg.buf), len(seg.inputs), 0
-	if seg.blob != "" || seg.says.settles {
+	if len(seg.large) > 0 || seg.says.settles {
 		return false
 	}
 	if seg.ephemeral {
 		eph = len(seg.buf)
 	}
 	for _, next := range queue[:min(2, len(queue))] {
-		if next.blob != "" || eph > 0 && next.ephemeral {
+		if len(next.large) > 0 || eph > 0 && next.ephemeral {
 			return false
 		}
 		size, inputs = size+1+len(next.buf)+next.pack.reserve(), inputs+len(next.inputs)
@@ -140,23 +140,13 @@ func (l *Log) commit(seg *segment, trace string) error {
 	} else {
 		next.seq, next.sub, next.epoch = next.seq+1, 0, l.epoch
 	}
-	data := seg.buf
-	if seg.blob != "" {
-		mark := ""
-		if seg.ephemeral {
-			mark = expiring
-		}
-		err := l.retry(blobTimeout, func(ctx context.Context) (err error) {
-			data, _, err = l.store.putBlob(ctx, l.session, mark, seg.blob, seg.buf)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	data, err := l.refer(seg)
+	if err != nil {
+		return err
 	}
 	var stored uint64
 	unknown := false
-	err := l.retry(firstTimeout, func(ctx context.Context) (err error) {
+	err = l.retry(firstTimeout, func(ctx context.Context) (err error) {
 		if unknown {
 			if stored, err = l.settle(ctx, &next); err != nil || stored != 0 {
 				return err
@@ -183,6 +173,34 @@ func (l *Log) commit(seg *segment, trace string) error {
 	}
 	l.tail = next
 	return nil
+}
+
+// refer stores the large lines and gives the payload with references to them.
+func (l *Log) refer(seg *segment) ([]byte, error) {
+	if len(seg.large) == 0 {
+		return seg.buf, nil
+	}
+	mark := ""
+	if seg.ephemeral {
+		mark = expiring
+	}
+	var data []byte
+	done := 0
+	for _, line := range seg.large {
+		data = append(data, seg.buf[done:line.start]...)
+		done = line.end
+		err := l.retry(blobTimeout, func(ctx context.Context) error {
+			ref, _, err := l.store.putBlob(ctx, l.session, mark, line.eventType, seg.buf[line.start:line.end])
+			if err == nil {
+				data = append(data, ref...)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return append(data, seg.buf[done:]...), nil
 }
 
 // message builds the record's message on top of the known tail.

@@ -32,8 +32,26 @@ type segment struct {
 	ephemeral bool
 	says      says
 	inputs    []InputRef
-	blob      string // type of the only event, whose line is over the limit
-	pack      pack   // its last line, if that takes further deltas
+	large     []large // lines that travel beside the record, in order
+	pack      pack    // its last line, if that takes further deltas
+}
+
+// large is a line in a segment's buffer for which the record has a reference.
+type large struct {
+	start, end int
+	eventType  string
+}
+
+// maxRef bounds a reference to a payload, in bytes: names are of our making.
+const maxRef = 384
+
+// size is that of the record's payload.
+func (seg *segment) size() int {
+	n := len(seg.buf) + seg.pack.reserve()
+	for _, line := range seg.large {
+		n -= line.end - line.start - maxRef
+	}
+	return n
 }
 
 // Log is a session's log, opened for writing by one owner: self-clocked group
@@ -123,7 +141,7 @@ func (s *Store) BeginLog(ctx context.Context, session string, st *State, worker 
 	}
 	// The log outlives the call that opens it, and ends by Close.
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	l.put(&loop.SessionClaimed{Worker: worker, Epoch: l.epoch.String()}, nil)
+	l.put(&loop.SessionClaimed{Worker: worker, Epoch: l.epoch.String()}, nil, l.limit, false)
 	return l, nil
 }
 
@@ -164,9 +182,10 @@ func (l *Log) Append(ctx context.Context, ev loop.Event, inputs ...InputRef) err
 }
 
 // AppendAll is Append for events that belong together: they are one record,
-// unless they are over the broker's limit. The inputs are consumed by the
-// record of the last event. An agent_settled must be the last one, as nothing
-// follows it in a record.
+// and lines of it travel beside it if they are over the broker's limit
+// together. Updates are the exception, they have records of their own. The
+// inputs are consumed by the record of the last event. An agent_settled should
+// be the last one: readers begin a run behind its record.
 func (l *Log) AppendAll(ctx context.Context, evs []loop.Event, inputs ...InputRef) error {
 	l.mu.Lock()
 	if l.err == nil && l.bytes >= maxBuffer {
@@ -191,14 +210,16 @@ func (l *Log) AppendAll(ctx context.Context, evs []loop.Event, inputs ...InputRe
 			inputs[i].Returned = true
 		}
 	}
+	limit := l.limit
 	if len(evs) > 1 && !l.fits(evs, inputs) {
 		l.push(false)
+		limit = l.lineLimit(evs)
 	}
 	for i, ev := range evs {
 		if i == len(evs)-1 {
-			l.put(ev, inputs)
+			l.put(ev, inputs, limit, i > 0)
 		} else {
-			l.put(ev, nil)
+			l.put(ev, nil, limit, i > 0)
 		}
 	}
 	l.state.take(0, evs, inputs...)
@@ -221,10 +242,23 @@ func (l *Log) fits(evs []loop.Event, inputs []InputRef) bool {
 		return false
 	}
 	seg := l.queue[len(l.queue)-1]
-	if seg.ephemeral || seg.blob != "" || seg.says.settles || len(seg.inputs)+len(inputs) > maxInputs {
+	if seg.ephemeral || len(seg.large) > 0 || seg.says.settles || len(seg.inputs)+len(inputs) > maxInputs {
 		return false
 	}
-	size := len(seg.buf)
+	return len(seg.buf)+l.sizeOf(evs) <= l.limit
+}
+
+// lineLimit is how long a line may be so that the events are one record.
+// Called with mu held.
+func (l *Log) lineLimit(evs []loop.Event) int {
+	if l.sizeOf(evs) <= l.limit {
+		return l.limit
+	}
+	return max(maxRef, l.limit/len(evs)-1)
+}
+
+// sizeOf is the size of the events' lines. Called with mu held.
+func (l *Log) sizeOf(evs []loop.Event) (size int) {
 	for _, ev := range evs {
 		l.scratch = loop.AppendWire(l.scratch[:0], ev)
 		size += 1 + len(l.scratch)
@@ -232,7 +266,7 @@ func (l *Log) fits(evs []loop.Event, inputs []InputRef) bool {
 	if cap(l.scratch) > maxSpare {
 		l.scratch = nil
 	}
-	return size <= l.limit
+	return size
 }
 
 func isReturned(ev loop.Event) bool {
@@ -240,16 +274,18 @@ func isReturned(ev loop.Event) bool {
 	return ok
 }
 
-// put adds the event to the last segment, or to a new one. An agent_settled is
-// the last event of its record: readers begin a run behind that record. Called
-// with mu held.
-func (l *Log) put(ev loop.Event, inputs []InputRef) {
+// put adds the event to the last segment, or to a new one, unless it belongs
+// together with the event before it. A line over the limit travels beside its
+// record. An agent_settled is the last event of its record: readers begin a run
+// behind that record. Called with mu held.
+func (l *Log) put(ev loop.Event, inputs []InputRef, limit int, together bool) {
 	eph := len(inputs) == 0 && isEphemeral(ev)
 	var seg *segment
 	if n := len(l.queue); n > 0 {
 		seg = l.queue[n-1]
 	}
-	if seg == nil || seg.ephemeral != eph || seg.blob != "" || seg.says.settles || len(seg.inputs)+len(inputs) > maxInputs && len(seg.inputs) > 0 {
+	if seg == nil || seg.ephemeral != eph || !together && (len(seg.large) > 0 || seg.says.settles ||
+		len(seg.inputs)+len(inputs) > maxInputs && len(seg.inputs) > 0) {
 		seg = l.push(eph)
 	}
 	before := len(seg.buf)
@@ -258,16 +294,18 @@ func (l *Log) put(ev loop.Event, inputs []InputRef) {
 	}
 	start := len(seg.buf)
 	seg.buf = loop.AppendWire(seg.buf, ev)
-	if before > 0 && len(seg.buf)+seg.pack.reserve() > l.limit {
+	isLarge := len(seg.buf)-start > limit
+	if before > 0 && !together && (isLarge || seg.size() > l.limit) {
 		next := l.push(eph)
 		next.buf = append(next.buf, seg.buf[start:]...)
 		seg.buf = seg.buf[:before]
 		seg, start, before = next, 0, 0
 	}
+	length := len(seg.buf) - start
 	seg.join(ev, start)
 	l.bytes += len(seg.buf) - before
-	if len(seg.buf) > l.limit {
-		seg.blob = ev.EventType()
+	if isLarge {
+		seg.large = append(seg.large, large{len(seg.buf) - length, len(seg.buf), ev.EventType()})
 	}
 	seg.says.event(ev)
 	seg.inputs = append(seg.inputs, inputs...)
@@ -281,7 +319,7 @@ func (l *Log) push(ephemeral bool) *segment {
 	if seg == nil {
 		seg = &segment{}
 	}
-	*seg = segment{buf: seg.buf[:0], ephemeral: ephemeral, inputs: seg.inputs[:0], pack: pack{sizes: seg.pack.sizes[:0]}}
+	*seg = segment{buf: seg.buf[:0], ephemeral: ephemeral, inputs: seg.inputs[:0], large: seg.large[:0], pack: pack{sizes: seg.pack.sizes[:0]}}
 	l.queue = append(l.queue, seg)
 	return seg
 }

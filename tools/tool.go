@@ -19,6 +19,7 @@ type builtin struct {
 	spec    loop.ToolSpec
 	prepare func(json.RawMessage) json.RawMessage // nil: none
 	aborted error
+	ready   func() error
 	run     func(ctx context.Context, args json.RawMessage, update updater) (loop.ToolResult, error)
 }
 
@@ -39,11 +40,14 @@ func (b *builtin) Execute(ctx context.Context, call loop.Call, update func(loop.
 	if update == nil {
 		update = func(loop.ToolResult) {}
 	}
+	if err := b.ready(); err != nil {
+		return loop.ToolResult{}, err
+	}
 	return b.run(ctx, call.Args, update)
 }
 
 func (w *Workspace) tool(name string) loop.Tool {
-	b := &builtin{aborted: errAborted, spec: loop.ToolSpec{
+	b := &builtin{aborted: errAborted, ready: w.ready, spec: loop.ToolSpec{
 		Name: name, Label: name, Description: descriptions[name],
 		Parameters: json.RawMessage(parameters[name]),
 	}}

@@ -110,7 +110,8 @@ type Workspace struct {
 	writing sync.Mutex // held while a file is changed
 
 	mu     sync.Mutex
-	closed bool // guarded by mu
+	closed bool                       // guarded by mu
+	later  func() (*Workspace, error) // guarded by mu; nil: it is open
 }
 
 // Open opens the folder dir, which must exist, as a workspace. nil options are
@@ -133,6 +134,29 @@ func Open(dir string, opt *Options) (*Workspace, error) {
 		return nil, fmt.Errorf("tools: opening workspace: %w", err)
 	}
 	return &Workspace{dir: real, name: abs, root: root, opt: opt.withDefaults()}, nil
+}
+
+// Later is a workspace that the first call of one of its tools opens; until then
+// [Workspace.Dir] is "". After an error, which is the call's result without
+// paths of the host, the next call tries again. What open gave belongs to what Later returns, and is closed with it.
+func Later(open func() (*Workspace, error)) *Workspace { return &Workspace{later: open} }
+
+// ready opens a workspace that is to be opened later.
+func (w *Workspace) ready() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.later == nil:
+		return nil
+	case w.closed:
+		return ErrClosed
+	}
+	o, err := w.later()
+	if err != nil {
+		return fmt.Errorf("opening the workspace: %w", hostError(err, "."))
+	}
+	w.dir, w.name, w.root, w.opt, w.later = o.dir, o.name, o.root, o.opt, nil
+	return nil
 }
 
 func (o *Options) withDefaults() Options {
@@ -158,7 +182,11 @@ func setDefault[T ~int64](v *T, d T) {
 }
 
 // Dir is the workspace's absolute path on the host, links resolved.
-func (w *Workspace) Dir() string { return w.dir }
+func (w *Workspace) Dir() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dir
+}
 
 // Close ends the use of the folder. Calls that run are not waited for; they
 // fail.
@@ -169,6 +197,9 @@ func (w *Workspace) Close() error {
 		return nil
 	}
 	w.closed = true
+	if w.later != nil {
+		return nil
+	}
 	return w.root.Close()
 }
 

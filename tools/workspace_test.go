@@ -66,6 +66,41 @@ func TestClosedWorkspaceFails(t *testing.T) {
 	}
 }
 
+// TestLaterWorkspaceIsOpenedByItsFirstCall: not before, once only, and not after
+// Close; an error is the call's and names no path of the host.
+func TestLaterWorkspaceIsOpenedByItsFirstCall(t *testing.T) {
+	dir, opened := t.TempDir()+"/made", 0
+	open := func() (*Workspace, error) {
+		opened++
+		return Open(dir, nil)
+	}
+	w := Later(open)
+	if _, err := w.Tools(); err != nil || opened != 0 || w.Dir() != "" {
+		t.Fatalf("got %v, opened %d times, in %q", err, opened, w.Dir())
+	}
+	if text, failed := call(t, w, "ls", map[string]any{}); !failed || strings.Contains(text, dir) || !strings.Contains(text, "ENOENT") {
+		t.Errorf("without the folder: %q", text)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if text, failed := call(t, w, "ls", map[string]any{}); failed {
+			t.Error(text)
+		}
+	}
+	if err := w.Close(); err != nil || opened != 2 || w.Dir() == "" {
+		t.Errorf("got %v, opened %d times, in %q", err, opened, w.Dir())
+	}
+	never := Later(open)
+	if err := never.Close(); err != nil {
+		t.Error(err)
+	}
+	if text, failed := call(t, never, "ls", map[string]any{}); !failed || opened != 2 {
+		t.Errorf("after Close: %q, opened %d times", text, opened)
+	}
+}
+
 // TestWrapperRunsTheShell: the wrapper is put before the shell, and what it
 // hides is hidden.
 func TestWrapperRunsTheShell(t *testing.T) {

@@ -14,36 +14,37 @@ import (
 	"github.com/pi-worker/pi-worker/worker"
 )
 
-// builtins opens the session's workspace with the profile's tools, until the run
-// is over.
+// builtins are the profile's tools in the session's workspace, until the run is
+// over. A workspace that does not last is made by the first call: most of what
+// a prompt without one costs would be its folder.
 func (a *Agents) builtins(ctx context.Context, p config.Profile, req worker.AgentRequest) (list []loop.Tool, closeTools func() error, err error) {
 	if len(p.Tools) == 0 {
 		return nil, func() error { return nil }, nil
 	}
-	var dir string
 	var kept *files
-	if a.cfg.Worker.Workspace.Mode == "snapshot" {
+	options, err := a.options(ctx, p, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ws *tools.Workspace
+	switch a.cfg.Worker.Workspace.Mode {
+	case "snapshot":
 		if kept, err = a.snapshots(req); err == nil {
-			dir = kept.dir
+			ws, err = tools.Open(kept.dir, options(kept.dir))
 		}
-	} else {
-		dir, err = a.workspace(req.Session)
+	case "dir":
+		ws, err = a.open(req.Session, options)
+	default:
+		ws = tools.Later(func() (*tools.Workspace, error) {
+			ws, err := a.open(req.Session, options)
+			if err != nil {
+				a.log.Warn("making a workspace", "session", req.Session, "error", err)
+			}
+			return ws, err
+		})
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the workspace: %w", err)
-	}
-	opt, err := a.toolOptions(p, dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	if a.store != nil {
-		if opt.Outputs, err = a.sessionOutputs(ctx, req); err != nil {
-			return nil, nil, err
-		}
-	}
-	ws, err := tools.Open(dir, opt)
-	if err != nil {
-		return nil, nil, err
 	}
 	if list, err = ws.Tools(p.Tools...); err != nil {
 		return nil, nil, errors.Join(err, ws.Close())
@@ -57,16 +58,42 @@ func (a *Agents) builtins(ctx context.Context, p config.Profile, req worker.Agen
 	}, nil
 }
 
+// open opens the session's workspace, and makes it if need be.
+func (a *Agents) open(id string, options func(dir string) *tools.Options) (*tools.Workspace, error) {
+	dir, err := a.workspace(id)
+	if err != nil {
+		return nil, err
+	}
+	return tools.Open(dir, options(dir))
+}
+
+// options gives the options of a run's tools once their folder is known.
+func (a *Agents) options(ctx context.Context, p config.Profile, req worker.AgentRequest) (func(dir string) *tools.Options, error) {
+	if err := a.checkEnv(p.Bash.Env); err != nil {
+		return nil, fmt.Errorf("agent %q: %w", p.Name, err)
+	}
+	var stored tools.Outputs
+	if a.store != nil {
+		o, err := a.sessionOutputs(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		stored = o
+	}
+	return func(dir string) *tools.Options {
+		opt := a.toolOptions(p, dir)
+		opt.Outputs = stored
+		return opt
+	}, nil
+}
+
 // ErrKeyInEnv says that a profile's bash.env would give the worker's keys to
 // commands.
 var ErrKeyInEnv = errors.New("bash.env passes on a key of the worker")
 
 // toolOptions are those of a profile's tools in the workspace dir.
-func (a *Agents) toolOptions(p config.Profile, dir string) (*tools.Options, error) {
+func (a *Agents) toolOptions(p config.Profile, dir string) *tools.Options {
 	b := p.Bash
-	if err := a.checkEnv(b.Env); err != nil {
-		return nil, fmt.Errorf("agent %q: %w", p.Name, err)
-	}
 	wrapper := make([]string, 0, len(b.Wrapper))
 	for _, word := range b.Wrapper {
 		wrapper = append(wrapper, strings.ReplaceAll(word, "{workspace}", dir))
@@ -78,7 +105,7 @@ func (a *Agents) toolOptions(p config.Profile, dir string) (*tools.Options, erro
 		Limits: tools.Limits{Command: tools.CommandLimits{
 			FileBytes: int64(b.MaxFile), MemoryBytes: int64(b.MaxMemory), Processes: b.MaxProcesses,
 		}},
-	}, nil
+	}
 }
 
 // checkEnv refuses variables that hold keys of the worker.

@@ -171,6 +171,32 @@ agents:
 	}
 }
 
+// TestRunWithoutCallsMakesNoFolder: a workspace that does not last is made by
+// the first call of a run, and found by those of the next one.
+func TestRunWithoutCallsMakesNoFolder(t *testing.T) {
+	dir := t.TempDir()
+	a := agents(t, "worker: {workspace: {mode: temp, dir: '"+dir+"'}}\n"+
+		"agents: {default: {model: m, base_url: 'http://127.0.0.1:1/v1', tools: [read, write]}}")
+	made := func() int {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	agent, err := a.Agent(t.Context(), worker.AgentRequest{Session: "s1"})
+	if err != nil || len(agent.Tools) != 2 || made() != 0 {
+		t.Fatalf("got %v, %d tools, %d entries", err, len(agent.Tools), made())
+	}
+	if err := agent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	use(t, a, "s1", "write", map[string]string{"path": "f", "content": "kept"})
+	if text := use(t, a, "s1", "read", map[string]string{"path": "f"}); text != "kept" || made() != 2 {
+		t.Errorf("the next run read %q, %d entries", text, made())
+	}
+}
+
 func TestDiskSaysWhyThereIsNoWorkspace(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, "file", nil)

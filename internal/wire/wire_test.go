@@ -16,6 +16,7 @@ import (
 	"github.com/pi-worker/pi-worker/config"
 	"github.com/pi-worker/pi-worker/internal/natstest"
 	"github.com/pi-worker/pi-worker/internal/wire"
+	"github.com/pi-worker/pi-worker/loop"
 	"github.com/pi-worker/pi-worker/worker"
 )
 
@@ -145,9 +146,12 @@ func TestTemporaryWorkspaceLivesAsLongAsTheClaim(t *testing.T) {
 		return names
 	}
 	for range 2 {
-		agent, err := a.Agent(t.Context(), worker.AgentRequest{Session: "s1"})
+		agent, err := a.Agent(t.Context(), worker.AgentRequest{Session: "s1", Name: "coder"})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if _, err := agent.Tools[0].Execute(t.Context(), loop.Call{Args: []byte(`{"path": "none"}`)}, nil); err == nil {
+			t.Error("a file that is not there was read")
 		}
 		if err := agent.Close(); err != nil {
 			t.Fatal(err)

@@ -113,6 +113,23 @@ func TestReadOfAnOutputThatIsGoneSaysSo(t *testing.T) {
 	}
 }
 
+// An aborted call's output is stored as well: the end of its context does not
+// count.
+func TestOutputOfAnAbortedCallIsStored(t *testing.T) {
+	s := &shelf{}
+	w := openTest(t, &Options{Outputs: s})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	text, failed := callContext(ctx, t, w, "bash", bashCall{Command: "seq 3000; sleep 600"}, func(r loop.ToolResult) {
+		if strings.Contains(string(r.Details), "fullOutputPath") {
+			cancel()
+		}
+	})
+	if !failed || !strings.Contains(text, "Command aborted") || len(s.kept) != 1 {
+		t.Errorf("%d outputs are stored of a call that ended …%s", len(s.kept), text[max(0, len(text)-100):])
+	}
+}
+
 // A store that fails costs the reference, not the result.
 func TestResultSurvivesAStoreThatFails(t *testing.T) {
 	w := openTest(t, &Options{Outputs: &shelf{err: errors.New("no space")}})

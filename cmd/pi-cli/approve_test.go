@@ -77,7 +77,7 @@ func TestApproveListsAnswersAndTellsTheSecond(t *testing.T) {
 
 	f.cli(t, "approve", "s", "--json").want(t, exitOK, `"call": "call_a"`, "")
 	f.cli(t, "deny", "s").want(t, exitOK, "call_b", "")
-	f.cli(t, "approve", "s", "call_x").want(t, exitError, "", "no such call")
+	f.cli(t, "approve", "s", "call_x").want(t, exitUnknown, "", "no such call")
 	f.cli(t, "deny", "s", "call_a", "--reason", "not today", "--by", "ada").want(t, exitOK, "", "the answer counts")
 	f.cli(t, "approve", "s", "call_a").want(t, exitError, "", "already answered: denied by ada")
 	f.cli(t, "approve", "s", "call_b").want(t, exitOK, "", "the answer counts")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -132,7 +133,7 @@ func (a *app) dlqShowCommand() *cobra.Command {
 
 func (a *app) showDead(d *client.DeadLetter) error {
 	_, err := fmt.Fprintf(a.out, "session   %s\nkind      %s\nid        %s\ninput     %d\nreason    %s\nattempts  %d\nerror     %s\ntime      %s\n\n%s\n",
-		d.Session, d.Kind, dash(d.ID), d.InputSeq, dash(d.Reason), d.Attempts, dash(safeLine(d.Error, 0)),
+		d.Session, d.Kind, cmp.Or(safeLine(d.ID, 0), "-"), d.InputSeq, dash(d.Reason), d.Attempts, cmp.Or(safeLine(d.Error, 0), "-"),
 		d.Time.UTC().Format(time.RFC3339), safeText(string(d.Input)))
 	return err
 }

@@ -74,3 +74,11 @@ func TestDeadLettersAreListedShownAndSentAgain(t *testing.T) {
 		t.Errorf("the id had a second effect:\n%s", shown.out)
 	}
 }
+
+// What a list cuts, show has whole.
+func TestADeadLetterIsShownWithItsWholeReason(t *testing.T) {
+	f := newFleet(t).startWorker(t)
+	agent := strings.Repeat("no-such-agent-", 4)
+	f.cli(t, "prompt", "--session", "s", "--agent", agent, "hi").want(t, exitDeadLetter, "", "dead_letter")
+	f.cli(t, "dlq", "show", "1").want(t, exitOK, "unknown agent: "+agent+"\n", "")
+}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/pi-worker/pi-worker/client"
 	"github.com/pi-worker/pi-worker/loop"
@@ -33,9 +35,22 @@ func (a *app) renderOptions() renderOptions {
 		Users:          true,
 		Noted:          a.noted.Load,
 	}
+	opts.Apart = !opts.Terminal && apart(a.out, a.err)
 	opts.Color = opts.ChromeTerminal && a.mayColor()
 	opts.Columns, opts.Rows = terminalSize(a.out)
 	return opts
+}
+
+// apart says that two writers are surely not the same file: with 2>&1 they are.
+func apart(out, err io.Writer) bool {
+	o, ok := out.(*os.File)
+	e, also := err.(*os.File)
+	if !ok || !also {
+		return false
+	}
+	a, errA := o.Stat()
+	b, errB := e.Stat()
+	return errA == nil && errB == nil && !os.SameFile(a, b)
 }
 
 // mayColor is false when the user has said no (https://no-color.org).

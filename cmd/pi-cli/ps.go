@@ -30,7 +30,7 @@ seconds; another worker takes it over.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON a line")
 	cmd.Flags().StringVar(&sort, "sort", "state", "order: "+sortNames())
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only sessions in these states: running, waiting, idle, lost")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only sessions in these states: running, approval, waiting, idle, lost")
 	return cmd
 }
 

@@ -33,6 +33,7 @@ type renderer struct {
 type renderOptions struct {
 	Terminal       bool // out is a terminal
 	ChromeTerminal bool // chrome is a terminal
+	Apart          bool // out is read by a program, and chrome goes elsewhere
 	Color          bool // colours on chrome
 	Thinking       bool // show the model's reasoning on chrome
 	Quiet          bool // nothing on chrome but failures
@@ -197,7 +198,9 @@ func (r *renderer) messageUpdate(e *loop.MessageUpdate) {
 	case loop.UpdateThinkingDelta:
 		if r.opts.Thinking && !r.opts.Quiet {
 			r.clearStatus()
-			r.endLine()
+			if !r.opts.Apart {
+				r.endLine()
+			}
 			io.WriteString(r.chrome, r.paint(dim, safeText(e.Update.Delta)))
 			r.answer.thinking, r.answer.disturbs = true, true
 		}
@@ -408,7 +411,11 @@ func (r *renderer) line(s style, text string) {
 		return
 	}
 	r.clearStatus()
-	r.endLine()
+	if r.opts.Apart && r.answer.open {
+		r.endThinking() // no newline into an answer that the model did not write
+	} else {
+		r.endLine()
+	}
 	r.answer.disturbs = true
 	fmt.Fprintln(r.chrome, r.paint(s, safeLine(text, 0)))
 }

@@ -94,6 +94,8 @@ func parseRenderOptions(t *testing.T, s string) renderOptions {
 		switch name {
 		case "terminal":
 			o.Terminal, o.ChromeTerminal = true, true
+		case "apart":
+			o.Apart = true
 		case "color":
 			o.Color = true
 		case "thinking":

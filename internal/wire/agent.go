@@ -193,7 +193,37 @@ func (a *Agents) profile(req worker.AgentRequest) (config.Profile, error) {
 			}
 		}
 	}
+	if name := belowZero(o.MaxTokens, n.Limits); name != "" {
+		return p, fmt.Errorf("reading the prompt's option %s: it is below 0; 0 or nothing asks for nothing", name)
+	}
 	return p.Narrow(n)
+}
+
+// belowZero names an option of a prompt that is less than nothing. Somebody's
+// rest of a budget may be, and taking that for no wish would be all that the
+// profile allows.
+func belowZero(maxTokens int64, l config.Limits) string {
+	switch {
+	case maxTokens < 0:
+		return "maxTokens"
+	case l.Turns < 0:
+		return "limits.turns"
+	case l.ToolCalls < 0:
+		return "limits.toolCalls"
+	case l.IdenticalCalls < 0:
+		return "limits.identicalCalls"
+	case l.WallTime < 0:
+		return "limits.wallTime"
+	case l.Tokens < 0:
+		return "limits.tokens"
+	case l.Cost < 0:
+		return "limits.cost"
+	case l.TreeTokens < 0:
+		return "limits.treeTokens"
+	case l.TreeCost < 0:
+		return "limits.treeCost"
+	}
+	return ""
 }
 
 func limits(l config.Limits) worker.Limits {

@@ -90,6 +90,9 @@ func TestPromptGetsNoMoreThanItsProfile(t *testing.T) {
 		{"more reasoning", worker.AgentRequest{Name: "coder", ThinkingLevel: "high"}, worker.ErrNotAllowed},
 		{"another tool", worker.AgentRequest{Name: "coder", Extra: extra(t, `{"tools":["bash"]}`)}, worker.ErrNotAllowed},
 		{"broken options", worker.AgentRequest{Extra: extra(t, `{"tools":7}`)}, worker.ErrNotAllowed},
+		{"less than no limit", worker.AgentRequest{Extra: extra(t, `{"limits":{"cost":-0.2}}`)}, worker.ErrNotAllowed},
+		{"less than no time", worker.AgentRequest{Extra: extra(t, `{"limits":{"wallTime":"-1s"}}`)}, worker.ErrNotAllowed},
+		{"fewer than no tokens", worker.AgentRequest{Extra: extra(t, `{"maxTokens":-1}`)}, worker.ErrNotAllowed},
 		{"broken time", worker.AgentRequest{Extra: extra(t, `{"limits":{"wallTime":"soon"}}`)}, worker.ErrNotAllowed},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,3 +47,23 @@ func TestWorkerGoesOnAfterInboxOrLogsAreDeleted(t *testing.T) {
 		})
 	}
 }
+
+// What workers tell each other is said again, into a bucket that is made again:
+// without it no limit of a tree and no rest of a key would reach another worker.
+func TestDeletedBucketOfTheFleetIsMadeAgain(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		bucket := "KV_" + subjects.Names{}.FleetBucket()
+		w := b.start("w1", nil)
+		b.ready(w, true)
+		if err := b.env.JS.DeleteStream(b.Context(), bucket); err != nil {
+			b.Fatal(err)
+		}
+		if why := b.ready(w, false); !strings.Contains(why.Error(), bucket) {
+			b.Errorf("not ready because %q, which does not name %s", why, bucket)
+		}
+		b.ready(w, true)
+		if err := b.store.PutPause(b.Context(), "key", time.Minute); err != nil {
+			b.Error(err)
+		}
+	})
+}

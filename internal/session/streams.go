@@ -46,6 +46,7 @@ func (s *Store) missing(ctx context.Context) error {
 		{"OBJ_" + n.BlobBucket(), "all large payloads are lost"},
 		{n.BellStream(), "nothing is lost"},
 		{"KV_" + n.SessionsBucket(), "nothing but summaries is lost"},
+		{"KV_" + n.FleetBucket(), "nothing is lost that is not said again"},
 	} {
 		ask, cancel := context.WithTimeout(ctx, requestTimeout)
 		_, err := s.js.Stream(ask, part.stream)

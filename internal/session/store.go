@@ -122,8 +122,11 @@ func (s *Store) limit() int { return max(int(s.nc.MaxPayload())-reserve, 1024) }
 
 // request asks the broker once, for at most requestTimeout.
 func (s *Store) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) > requestTimeout {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+	}
 	return s.nc.RequestMsgWithContext(ctx, msg)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -206,6 +207,12 @@ func (c *Client) publishToKnown(ctx context.Context, id string, kind Kind, msg *
 func (c *Client) publish(ctx context.Context, id string, kind Kind, msg *loop.UserMessage, opts *InputOptions) (*Receipt, error) {
 	if isEmpty(msg) {
 		return nil, ErrEmptyPrompt
+	}
+	for _, c := range msg.Content {
+		// JSON would put other characters in the place of what is none.
+		if t, ok := c.(*loop.Text); ok && !utf8.ValidString(t.Text) {
+			return nil, fmt.Errorf("%w: the text is not UTF-8", ErrMalformed)
+		}
 	}
 	var o InputOptions
 	if opts != nil {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -135,6 +136,18 @@ func TestAbortBeforeTheOneThatEndsTheRunHasAnOutcome(t *testing.T) {
 		}
 	}
 	t.Errorf("the malformed abort has no outcome:\n%s", b.dump("s1"))
+}
+
+// ps shows the outcome also of a prompt that never became a run.
+func TestSummaryHasTheOutcomeOfADeadLetter(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.start("w1", func(cfg *Config) {
+		cfg.Agent = func(context.Context, AgentRequest) (*Agent, error) { return nil, ErrUnknownAgent }
+	})
+	b.say("s1", subjects.KindPrompt, "begin")
+	b.summary(func(sum *session.Summary) bool {
+		return sum.State == "idle" && sum.Outcome == loop.OutcomeDeadLetter
+	})
 }
 
 // An owner that has nothing to run must not blank what ps shows.

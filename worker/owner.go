@@ -281,12 +281,13 @@ func (o *owner) append(evs []loop.Event, inputs ...*session.Input) error {
 // apply keeps the transcript. Pieces of an answer are left out: the whole
 // message follows, and nobody resumes from here.
 func (o *owner) apply(ev loop.Event) error {
-	switch ev.(type) {
+	switch e := ev.(type) {
 	case *loop.MessageUpdate, *loop.ToolExecutionUpdate, *loop.Waiting, *loop.InputReturned,
 		*loop.ApprovalRequested, *loop.ApprovalAnswered: // written by tools' goroutines, and read by the next owner
 		return nil
 	case *loop.AgentSettled:
 		o.summary.Prompts++
+		o.summary.Outcome = e.Outcome // also of prompts that never became a run
 	}
 	if err := o.transcript.Apply(ev); err != nil {
 		return fmt.Errorf("applying %s: %w", ev.EventType(), err)

@@ -63,6 +63,7 @@ func TestExitCodesOfBadInput(t *testing.T) {
 		{"empty prompt", exitUsage, "empty", []string{"prompt", ""}},
 		{"empty standard input", exitUsage, "empty", []string{"prompt"}},
 		{"no such file", exitUsage, "no such file", []string{"prompt", "@/no/such/file"}},
+		{"text that is none", exitRefused, "not UTF-8", []string{"prompt", "a\xff\xfeb"}},
 		{"no such image", exitUsage, "no such file", []string{"prompt", "--image", "/no/such.png", "hi"}},
 		{"an image that is none", exitUsage, "text/plain", []string{"prompt", "--image", text, "hi"}},
 		{"unknown flag", exitUsage, "--wat", []string{"prompt", "--wat", "hi"}},

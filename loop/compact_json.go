@@ -13,7 +13,7 @@ func (e *CompactionEnd) append(dst []byte) []byte {
 	dst = boolField(dst, `,"willRetry":`, e.WillRetry)
 	dst = stringField(dst, `,"errorMessage":`, e.ErrorMessage)
 	if e.Usage != (Usage{}) {
-		dst = appendUsage(dst, &e.Usage)
+		dst = e.Usage.append(append(dst, `,"usage":`...))
 	}
 	return dst
 }

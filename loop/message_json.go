@@ -199,15 +199,19 @@ func (u *Usage) append(dst []byte) []byte {
 	if u.Estimated {
 		dst = append(dst, `,"estimated":true`...)
 	}
-	dst = floatField(dst, `,"cost":{"input":`, u.Cost.Input)
-	dst = floatField(dst, `,"output":`, u.Cost.Output)
-	dst = floatField(dst, `,"cacheRead":`, u.Cost.CacheRead)
-	dst = floatField(dst, `,"cacheWrite":`, u.Cost.CacheWrite)
-	dst = floatField(dst, `,"total":`, u.Cost.Total)
-	if u.Cost.Stated {
+	return append(u.Cost.append(append(dst, `,"cost":`...)), '}')
+}
+
+func (c *Cost) append(dst []byte) []byte {
+	dst = floatField(dst, `{"input":`, c.Input)
+	dst = floatField(dst, `,"output":`, c.Output)
+	dst = floatField(dst, `,"cacheRead":`, c.CacheRead)
+	dst = floatField(dst, `,"cacheWrite":`, c.CacheWrite)
+	dst = floatField(dst, `,"total":`, c.Total)
+	if c.Stated {
 		dst = append(dst, `,"stated":true`...)
 	}
-	return append(dst, "}}"...)
+	return append(dst, '}')
 }
 
 // append writes a tool's result. isError is left out where the event around

@@ -10,7 +10,8 @@ package loop
 //     leaves it out;
 //   - message_end has the whole message, tool_execution_end the whole result;
 //   - tool_execution_update has the new part, without the arguments;
-//   - turn_end and agent_end have the usage, and no copies.
+//   - turn_end and agent_end have the usage without what is zero, and no
+//     copies.
 //
 // [Expander] gives pi's form back. Encoding a delta into a buffer that has
 // room allocates nothing. An event of an unknown Go type gives null.
@@ -63,7 +64,35 @@ func appendUsage(dst []byte, u *Usage) []byte {
 	if u == nil {
 		return dst
 	}
-	return u.append(append(dst, `,"usage":`...))
+	return u.appendShort(append(dst, `,"usage":`...))
+}
+
+// appendShort appends a usage that repeats what messages say in full; readers
+// take a field that is not there for zero.
+func (u *Usage) appendShort(dst []byte) []byte {
+	dst = append(dst, '{')
+	begin := len(dst)
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{`,"input":`, u.Input}, {`,"output":`, u.Output}, {`,"cacheRead":`, u.CacheRead},
+		{`,"cacheWrite":`, u.CacheWrite}, {`,"totalTokens":`, u.TotalTokens}, {`,"reasoning":`, u.Reasoning},
+	} {
+		if f.value != 0 {
+			dst = intField(dst, f.name, f.value)
+		}
+	}
+	if u.Estimated {
+		dst = append(dst, `,"estimated":true`...)
+	}
+	if u.Cost != (Cost{}) {
+		dst = u.Cost.append(append(dst, `,"cost":`...))
+	}
+	if len(dst) > begin {
+		dst = append(dst[:begin], dst[begin+1:]...) // the first comma
+	}
+	return append(dst, '}')
 }
 
 // appendMessageHead appends a message without its content.

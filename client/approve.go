@@ -126,7 +126,7 @@ func (c *Client) Approve(ctx context.Context, id, call string, d Decision) error
 
 // awaitAnswer reads on until the answer is consumed.
 func (c *Client) awaitAnswer(ctx context.Context, r *Receipt, key string, after uint64) error {
-	ctx, stop := c.whileConnected(ctx)
+	ctx, stop := c.whileThere(ctx, r.Session)
 	defer stop()
 	var first *loop.ApprovalAnswered
 	for rec, err := range c.store.Tail(ctx, r.Session, session.From{Seq: after + 1}) {

@@ -48,7 +48,7 @@ func (c *Client) Await(ctx context.Context, r *Receipt) (*Delivery, error) {
 		}
 		from = session.From{Seq: settled + 1, Wait: true}
 	}
-	ctx, stop := c.whileConnected(ctx)
+	ctx, stop := c.whileThere(ctx, r.Session)
 	defer stop()
 	turn := 0
 	for rec, err := range c.store.Tail(ctx, r.Session, from) {

@@ -83,7 +83,7 @@ func (c *Client) Tail(ctx context.Context, id string, opts *TailOptions) iter.Se
 			yield(nil, err)
 			return
 		}
-		ctx, stop := c.whileConnected(ctx)
+		ctx, stop := c.whileThere(ctx, id)
 		defer stop()
 		if err := c.tail(ctx, id, o, yield); err != nil {
 			yield(nil, c.tailError(ctx, err))
@@ -288,17 +288,33 @@ func returnOf(events []loop.Event, in session.InputRef) int {
 	})
 }
 
-// whileConnected is ctx, ended with [ErrLost] when the connection is closed:
+// lookEvery is how often a tail looks whether its session is still there.
+const lookEvery = 10 * time.Second
+
+// whileThere is ctx, ended with [ErrLost] when the connection is closed, and
+// with [ErrUnknownSession] when all of a session that was there is removed:
 // then no event would ever come, and nobody would say so.
-func (c *Client) whileConnected(parent context.Context) (context.Context, func()) {
+func (c *Client) whileThere(parent context.Context, id string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	closed := c.nc.StatusChanged(nats.CLOSED)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		select {
-		case <-closed:
-			cancel(fmt.Errorf("%w: the connection to NATS is closed", ErrLost))
-		case <-ctx.Done():
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for there := false; ; {
+			select {
+			case <-closed:
+				cancel(fmt.Errorf("%w: the connection to NATS is closed", ErrLost))
+				return
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			err := c.mustKnow(ctx, id)
+			if there = there || err == nil; there && errors.Is(err, ErrUnknownSession) {
+				cancel(fmt.Errorf("%w: it was removed", err))
+				return
+			}
 		}
 	})
 	if c.nc.IsClosed() {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,17 +33,7 @@ func (f *fleet) startCareful(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := w.Run(ctx); err != nil {
-			t.Errorf("worker: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		wg.Wait()
-		_ = model.Close()
-	})
+	serve(ctx, t, w, stop, model.Close)
 }
 
 // asked prompts and waits until n calls want an approval.

@@ -81,6 +81,13 @@ func (f *fleet) startWorker(t *testing.T) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	serve(ctx, t, w, stop, model.Close)
+	return f
+}
+
+// serve runs a worker until the test ends, and then closes what it used.
+func serve(ctx context.Context, t *testing.T, w *worker.Worker, stop func(), closeAll func() error) {
+	t.Helper()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := w.Run(ctx); err != nil {
@@ -90,11 +97,10 @@ func (f *fleet) startWorker(t *testing.T) *fleet {
 	t.Cleanup(func() {
 		stop()
 		wg.Wait()
-		if err := model.Close(); err != nil {
+		if err := closeAll(); err != nil {
 			t.Error(err)
 		}
 	})
-	return f
 }
 
 // echoTool answers with its arguments.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -101,17 +100,5 @@ func workWith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := w.Run(ctx); err != nil {
-			t.Errorf("worker: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		wg.Wait()
-		if err := agents.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	serve(ctx, t, w, stop, agents.Close)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -66,17 +65,7 @@ func TestShowOutputOfACall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := w.Run(ctx); err != nil {
-			t.Errorf("worker: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		wg.Wait()
-		_ = model.Close()
-	})
+	serve(ctx, t, w, stop, model.Close)
 	if r := f.cli(t, "prompt", "--session", "s", "go"); r.code != exitOK {
 		t.Fatalf("%+v", r)
 	}

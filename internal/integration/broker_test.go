@@ -49,8 +49,13 @@ func TestPromptsSurviveKilledWorkersAndOneBrokersTroubles(t *testing.T) {
 	t.Run("the broker is paused", func(t *testing.T) {
 		r := prompt(t, c, "paused", "slow")
 		streaming(t, c, "paused")
+		lost := noticed(t, url)
 		s.pause(nats)
-		time.Sleep(4 * time.Second) // twice the lease: the pause is the test
+		select {
+		case <-lost:
+		case <-time.After(time.Minute):
+			t.Error("no client notices that its broker is frozen")
+		}
 		s.unpause(nats)
 		completed(t, c, r, slowAnswer)
 	})
@@ -108,6 +113,20 @@ func TestClusterLosesANodeAndNothingElse(t *testing.T) {
 			settledCluster(t, urls)
 		})
 	}
+}
+
+// noticed is closed when a client has noticed that its broker does not answer:
+// after two pings, which is longer than the lease.
+func noticed(t *testing.T, url string) <-chan struct{} {
+	t.Helper()
+	lost := make(chan struct{})
+	nc, err := nats.Connect(url, nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.NoReconnect(),
+		nats.ClosedHandler(func(*nats.Conn) { close(lost) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return lost
 }
 
 // settledCluster waits until each replica of the log's stream is there and
